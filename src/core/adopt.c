@@ -140,10 +140,10 @@ zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone)
 
 
 /*
- * Of a lease, of a claim that may be durable, and of one whose release a client
- * waits for, or may wait for, the worker makes a claim: the record is freed
- * when the znode is gone, which the close of the session does not show.  The
- * other claims end: their clients are gone with the dead worker.
+ * Of a lease, of a claim that may be durable, and of one that had begun to end,
+ * the worker makes a claim: the record is freed when the znode is gone, which
+ * the close of the session does not show.  The other claims end: their clients
+ * are gone with the dead worker.
  */
 
 static void
@@ -153,7 +153,7 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
 
     uint32_t      n;
     ngx_int_t     rc;
-    ngx_uint_t    asked, lease;
+    ngx_uint_t    ended, lease;
     zkl_zone_t   *zone;
 
     zone = adoption->zone;
@@ -172,7 +172,7 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         return;
     }
 
-    asked = (record->state == ZKL_RECORD_ENDED || zkl_record_asked(zone, n));
+    ended = (record->state == ZKL_RECORD_ENDED);
     lease = (record->state == ZKL_RECORD_HELD && !record->bound);
 
     if (record->state == ZKL_RECORD_HELD && record->bound) {
@@ -182,7 +182,7 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         zkl_record_let_go(zone, n);
     }
 
-    if (!lease && !record->durable && (!asked || record->seq == -1)) {
+    if (!lease && !record->durable && (!ended || record->seq == -1)) {
         zkl_adopt_delete(adoption->worker, record, path);
         zkl_record_end(zone, n);
         return;
@@ -195,8 +195,7 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         zkl_record_unbind(zone, n);
     }
 
-    rc = zkl_claim_adopt(adoption->worker, path, record, !lease || asked,
-                         adoption);
+    rc = zkl_claim_adopt(adoption->worker, path, record, !lease, adoption);
 
     if (rc == NGX_OK) {
         adoption->nclaims++;

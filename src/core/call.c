@@ -6,10 +6,12 @@
  * owns a worker's calls from zkl_call_start() until the client is told and the
  * call is freed.
  *
- * The token leads to the record of a claim of this worker or a sibling; for
- * another gateway's claim the call reads ZooKeeper.  Except by HOLDER, a claim
- * is told as held only after a read behind a write that was sent after the call
- * came, so that no other claim can have been granted before.
+ * The token leads to the record of a claim of this worker or a sibling: the
+ * claim's worker does what the call asks for (core/serve.c), and the call reads
+ * the claim's znode itself.  Another gateway's claim, and one whose worker does
+ * not reply, the call changes in ZooKeeper.  Except by HOLDER, a claim is told
+ * as held only after a read behind a write that was sent after the call came,
+ * so that no other claim can have been granted before.
  *
  * A call waits for ZooKeeper until the call's timeout: while ZooKeeper does not
  * answer, the call does not begin, and a call whose operation had no answer
@@ -28,25 +30,25 @@
  *   DELETE    a delete, or a set of   zkl_call_connected()        delete
  *             the lock's znode, that
  *             is owed
- *   POLL      a moment                the timer                   inspect
- *   RECORD    how the claim ended     the timer                   missing
- *   SIBLING   the claim's worker      the subscription            ended
- *                                     the timer, or the timeout   delete
- *   CLAIM     this worker's claim     zkl_call_released()         tell
+ *   POLL      a moment                the timer                   begin
+ *   SIBLING   a sibling's reply       the ring                    replied
+ *                                     the timer, or the timeout   unanswered
+ *   CLAIM     this worker's reply     the claim's listener        replied
  *
  * zkl_call_connected() is called with each connection, and once a second while
  * ZooKeeper answers.  After the event the step is OP again, unless the call
- * ends.  The timeout tells the client in any step; CLAIM, DELETE and a count
- * that is not written go on without the client.
+ * ends.  The timeout tells the client in any step; CLAIM, DELETE and a release
+ * in SIBLING go on without the client.
  *
  * The event loop of the worker that got the call runs all code here.  handler
  * is NULL once the client was told or has left.  infos is NULL until the call
  * reads a znode or has sorted a list.  A call is freed when handler is NULL and
- * no operation, completion listener, owed delete or unwritten count is left.
+ * no operation, reply that is owed, or owed delete is left.
  */
 
 
 #include "core/call.h"
+#include "core/serve.h"
 #include "core/node.h"
 #include "core/journal.h"
 
@@ -76,11 +78,11 @@
 /* how often a call lists the claims, if all are gone before the reads */
 #define ZKL_LOOK_TRIES                10
 
-/* how long a sibling may take to release, milliseconds */
+/*
+ * How long a sibling may take to reply, or the worker of a claim that is gone
+ * to note the reason, milliseconds.
+ */
 #define ZKL_SIBLING_WAIT                  500
-
-/* how soon a call reads the record of a missing claim again, milliseconds */
-#define ZKL_MISSING_AGAIN                 15
 
 /* what Curator's Revoker writes (Revoker.REVOKE_MESSAGE) */
 #define ZKL_REVOKE_MARK               "__REVOKE__"
@@ -90,7 +92,6 @@ static ngx_msec_t zkl_call_time(zkl_question_t *question);
 static void zkl_call_begin(zkl_call_t *call);
 static void zkl_call_deaf(zkl_call_t *call);
 static void zkl_call_over_handler(ngx_event_t *ev);
-static void zkl_call_sub_handler(zkl_subscription_t *sub);
 static void zkl_call_timer_handler(ngx_event_t *ev);
 static void zkl_call_poll(zkl_call_t *call);
 static zkl_call_t *zkl_call_new(zkl_worker_t *worker, zkl_call_e type,
@@ -120,19 +121,12 @@ static ngx_uint_t zkl_call_early(zkl_call_t *call);
 static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_set(zkl_call_t *call);
 static void zkl_call_set_handler(zkl_op_t *op);
-static void zkl_call_unset(zkl_call_t *call);
-static ngx_int_t zkl_call_own(zkl_call_t *call, zkl_record_t *record);
-static void zkl_call_renew(zkl_call_t *call);
-static ngx_int_t zkl_call_prolong(zkl_call_t *call);
+static void zkl_call_ask(zkl_call_t *call, ngx_uint_t newer);
+static ngx_int_t zkl_call_take_back(zkl_call_t *call, zkl_errand_t *errand);
+static void zkl_call_reply(zkl_call_t *call, zkl_reply_e reply);
+static ngx_uint_t zkl_call_owed(zkl_call_t *call);
+static void zkl_call_again(zkl_call_t *call);
 static void zkl_call_known(zkl_call_t *call, zkl_record_t *record);
-static void zkl_call_known_held(zkl_call_t *call, zkl_record_t *record,
-    zkl_claim_data_t *cdata);
-static ngx_int_t zkl_call_keep(zkl_call_t *call, zkl_record_t *record);
-static zkl_answer_e zkl_call_held(zkl_call_t *call, zkl_record_t *record);
-static ngx_int_t zkl_call_extend(zkl_call_t *call, zkl_record_t *record);
-static void zkl_call_more(zkl_call_t *call, zkl_record_t *record);
-static uint32_t zkl_call_renewals(zkl_call_t *call);
-static ngx_uint_t zkl_call_endless(zkl_record_t *record);
 static void zkl_call_holder(zkl_call_t *call);
 static void zkl_call_holder_handler(zkl_op_t *op);
 static void zkl_call_list(zkl_call_t *call);
@@ -146,10 +140,6 @@ static void zkl_call_read(zkl_call_t *call);
 static void zkl_call_read_handler(zkl_op_t *op);
 static void zkl_call_found(zkl_call_t *call);
 static ngx_int_t zkl_call_noted(zkl_call_t *call, zkl_op_t *op);
-static void zkl_call_release(zkl_call_t *call);
-static ngx_uint_t zkl_call_ours(zkl_claim_t *claim, zkl_record_t *record);
-static ngx_uint_t zkl_call_current(zkl_record_t *record);
-static ngx_int_t zkl_call_less(zkl_call_t *call);
 static void zkl_call_delete(zkl_call_t *call);
 static void zkl_call_cdata_handler(zkl_op_t *op);
 static void zkl_call_parent_handler(zkl_op_t *op);
@@ -163,10 +153,6 @@ static void zkl_call_bump_end(zkl_call_t *call, zkl_rc_e rc);
 static void zkl_call_delete_handler(zkl_op_t *op);
 static void zkl_call_deleted(zkl_call_t *call);
 static void zkl_call_missing(zkl_call_t *call);
-static void zkl_call_ended(zkl_call_t *call);
-static void zkl_call_released(void *data, zkl_rc_e rc);
-static void zkl_call_rung(zkl_call_t *call);
-static void zkl_call_forsaken(zkl_call_t *call);
 static void zkl_call_remote(zkl_call_t *call, const char *want);
 static void zkl_call_remote_handler(zkl_op_t *op);
 static ngx_int_t zkl_call_remote_done(zkl_call_t *call);
@@ -234,7 +220,7 @@ zkl_call_new(zkl_worker_t *worker, zkl_call_e type, ngx_str_t *path,
     call->type = type;
     call->recent = (type >= ZKL_COUNT);
     call->asked = ngx_current_msec;
-    call->sub.handler = zkl_call_sub_handler;
+    call->errand = ZKL_NO_ERRAND;
 
     ngx_queue_init(&call->sharers);
 
@@ -276,9 +262,10 @@ zkl_call_time(zkl_question_t *question)
 
 
 /*
- * While ZooKeeper does not answer, all calls but releases wait.  A release is
- * owed from the moment when the call came, but a worker keeps at most
- * ZKL_UNAWAITED_MAX releases whose clients have left.
+ * While ZooKeeper does not answer, all calls wait but releases, and renewals,
+ * whose lease must not end meanwhile.  A release is owed from the moment when
+ * the call came, but a worker keeps at most ZKL_UNAWAITED_MAX releases whose
+ * clients have left.
  */
 
 static void
@@ -290,17 +277,13 @@ zkl_call_begin(zkl_call_t *call)
     worker = call->worker;
     find = (call->token.seq == -1);
 
-    if ((call->type != ZKL_RELEASE || find || call->counted
-         || worker->ncalls - worker->nawaited >= ZKL_UNAWAITED_MAX)
-        && !zkl_session_ready(worker->session))
+    if (!zkl_session_ready(worker->session)
+        && (find
+            || call->reply == ZKL_REPLY_COUNTED
+            || (call->type != ZKL_RENEW && call->type != ZKL_RELEASE)
+            || (call->type == ZKL_RELEASE
+                && worker->ncalls - worker->nawaited >= ZKL_UNAWAITED_MAX)))
     {
-        if (call->type == ZKL_RENEW && !find) {
-
-            /* the lease must not end while the call waits */
-
-            (void) zkl_call_prolong(call);
-        }
-
         call->step = ZKL_STEP_BEGIN;
         return;
     }
@@ -314,27 +297,25 @@ zkl_call_begin(zkl_call_t *call)
 
     case ZKL_RELEASE:
 
-        if (!call->counted && !call->remote) {
-            zkl_call_release(call);
+        if (call->reply == ZKL_REPLY_COUNTED || call->remote) {
+
+            /* a hold was taken away, or a remote request is written */
+
+            zkl_call_inspect(call);
             break;
         }
 
-        /* the record has a hold less already, or a remote request is written */
-
-        zkl_call_inspect(call);
+        zkl_call_ask(call, 0);
         break;
 
     case ZKL_BREAK:
-        zkl_call_release(call);
-        break;
-
     case ZKL_RENEW:
-        zkl_call_renew(call);
+    case ZKL_INSPECT:
+        zkl_call_ask(call, 0);
         break;
 
     case ZKL_HOLD:
     case ZKL_DOWNGRADE:
-    case ZKL_INSPECT:
         zkl_call_inspect(call);
         break;
 
@@ -405,15 +386,13 @@ zkl_call_connected(zkl_call_t *call)
         /* no delete was sent: the claim's worker can end the claim again */
 
         call->step = ZKL_STEP_OP;
-        zkl_call_release(call);
+        zkl_call_ask(call, 0);
         zkl_call_free(call);
 
     } else if (call->step == ZKL_STEP_DELETE) {
         zkl_call_delete(call);
 
-    } else if (call->step == ZKL_STEP_BEGIN
-               || (call->step == ZKL_STEP_OP && call->unwritten))
-    {
+    } else if (call->step == ZKL_STEP_BEGIN) {
         call->step = ZKL_STEP_OP;
         call->asked = ngx_current_msec;
         zkl_call_begin(call);
@@ -439,12 +418,12 @@ zkl_call_unreachable(zkl_call_t *call)
         zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
     }
 
-    if (call->step == ZKL_STEP_SIBLING) {
+    if (call->step == ZKL_STEP_SIBLING && zkl_call_owed(call)) {
 
         /* the release is owed, though the claim's worker stands still */
 
-        ngx_del_timer(&call->timer);
-        zkl_call_forsaken(call);
+        zkl_call_rung(call);
+        return;
     }
 
     zkl_call_free(call);
@@ -479,16 +458,8 @@ zkl_call_discard(zkl_call_t *call)
     call->later = NULL;
     call->nops = 0;
     call->step = ZKL_STEP_OP;
-    call->unwritten = 0;
 
     zkl_call_free(call);
-}
-
-
-static void
-zkl_call_sub_handler(zkl_subscription_t *sub)
-{
-    zkl_call_rung(ngx_queue_data(sub, zkl_call_t, sub));
 }
 
 
@@ -502,19 +473,10 @@ zkl_call_timer_handler(ngx_event_t *ev)
     switch (call->step) {
 
     case ZKL_STEP_SIBLING:
-        zkl_call_forsaken(call);
-        break;
-
-    case ZKL_STEP_RECORD:
-        zkl_call_missing(call);
-        zkl_call_free(call);
+        zkl_call_rung(call);
         break;
 
     case ZKL_STEP_POLL:
-        call->step = ZKL_STEP_OP;
-        zkl_call_inspect(call);
-        break;
-
     case ZKL_STEP_LOOK:
         call->step = ZKL_STEP_OP;
         zkl_call_begin(call);
@@ -939,9 +901,6 @@ zkl_call_failed(zkl_call_t *call, zkl_rc_e rc)
 {
     if (rc == ZKL_UNSENT || rc == ZKL_UNKNOWN) {
 
-        /* a counted hold is written even if the client has left */
-
-        call->unwritten = call->counted;
         call->recent = 0;
 
         if (call->handler != NULL) {
@@ -958,8 +917,6 @@ zkl_call_failed(zkl_call_t *call, zkl_rc_e rc)
 
         return;
     }
-
-    call->unwritten = 0;
 
     switch (rc) {
 
@@ -1025,8 +982,11 @@ zkl_call_op_end(zkl_call_t *call)
 static void
 zkl_call_free(zkl_call_t *call)
 {
-    if (call->handler != NULL || call->nops != 0 || call->unwritten
+    zkl_errand_t  errand;
+
+    if (call->handler != NULL || call->nops != 0
         || call->step == ZKL_STEP_CLAIM
+        || (call->step == ZKL_STEP_SIBLING && zkl_call_owed(call))
         || call->step == ZKL_STEP_DELETE
         || call->step == ZKL_STEP_TELL)
     {
@@ -1037,8 +997,8 @@ zkl_call_free(zkl_call_t *call)
         zkl_call_unshare(call);
     }
 
-    if (call->sub.set) {
-        zkl_worker_unsubscribe(call->worker, &call->sub);
+    if (call->errand != ZKL_NO_ERRAND) {
+        (void) zkl_call_take_back(call, &errand);
     }
 
     if (call->timer.timer_set) {
@@ -1071,10 +1031,10 @@ zkl_call_free(zkl_call_t *call)
 
 
 /*
- * Reads and writes of a single claim: a read of the znode (inspect); then the
- * record of a claim of this gateway (known), or the claim data of another
- * gateway's claim (other), and a list if the claim waits; then a set of the
- * claim data, by the version that was read (set).
+ * Reads and writes of a single claim: a read of the znode (inspect); then what
+ * the worker of a claim of this gateway has replied, and the record (known), or
+ * the claim data of another gateway's claim (other), and a list if the claim
+ * waits; then a set of the claim data, by the version that was read (set).
  */
 
 
@@ -1171,14 +1131,14 @@ zkl_call_inspect(zkl_call_t *call)
 static void
 zkl_call_inspect_handler(zkl_op_t *op)
 {
-    ngx_uint_t    own;
+    ngx_int_t     rc;
     zkl_call_t   *call;
     zkl_lock_t   *lock;
     zkl_record_t  record;
 
     call = op->data;
 
-    if (call->handler == NULL && !call->counted) {
+    if (call->handler == NULL) {
         goto done;
     }
 
@@ -1215,33 +1175,26 @@ zkl_call_inspect_handler(zkl_op_t *op)
     call->infos[0].child.mode = call->token.mode;
     call->infos[0].child.seq = call->token.seq;
 
-    own = (zkl_call_own(call, &record) == NGX_OK);
+    rc = zkl_record_read(call->worker->zone, &call->token.id, &call->path,
+                         &record);
 
-    if (own && call->counted
-        && (record.gen != call->gen || record.since != call->since))
-    {
-        /*
-         * The session was over, and the claim is in another record, or was
-         * taken over, with the holds in the claim data: perhaps without this.
-         */
+    if (call->reply == ZKL_REPLY_COUNTED) {
 
-        call->unwritten = 0;
-        zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
+        zkl_call_note_ttl(&call->infos[0]);
 
-    } else if (own && (op->owner != 0 || zkl_ahead(record.alive)))
+        if (rc == NGX_OK) {
+            zkl_call_note_record(&call->infos[0], &record);
+        }
+
+        call->infos[0].held = 1;
+        zkl_call_tell(call, ZKL_CALL_OK);
+
+    } else if (rc == NGX_OK && record.seq == call->token.seq
+               && record.state != ZKL_RECORD_OPEN
+               && call->reply != ZKL_REPLY_ABSENT
+               && (op->owner != 0 || zkl_ahead(record.alive)))
     {
         zkl_call_known(call, &record);
-
-    } else if (call->counted) {
-
-        /*
-         * Another gateway may have taken the claim over, with that hold or
-         * without: the call is answered when the session is known to live, or
-         * the claim is gone.  A worker that leaves does not wait for either.
-         */
-
-        call->unwritten = own && !call->worker->leaving;
-        zkl_call_poll(call);
 
     } else {
 
@@ -1297,9 +1250,10 @@ static void
 zkl_call_gone(zkl_call_t *call)
 {
     call->nknown = 0;
-    call->unwritten = 0;
 
-    if (call->type == ZKL_RELEASE && (call->counted || call->remote)) {
+    if (call->type == ZKL_RELEASE
+        && (call->reply == ZKL_REPLY_COUNTED || call->remote))
+    {
         zkl_call_tell(call, ZKL_CALL_OK);
         return;
     }
@@ -1479,11 +1433,9 @@ zkl_call_set(zkl_call_t *call)
     u_char            buf[ZKL_CLAIM_MAX];
     size_t            index_at;
     ngx_str_t         name, value;
-    ngx_uint_t        own;
     zkl_claim_data_t  cdata;
     zkl_op_t         *op;
     zkl_info_t       *info;
-    zkl_record_t      record;
 
     info = &call->infos[0];
 
@@ -1502,46 +1454,32 @@ zkl_call_set(zkl_call_t *call)
         return;
     }
 
-    own = (zkl_call_own(call, &record) == NGX_OK);
-
-    if (info->held && (cdata.gate_len != 0 || (own && record.durable))) {
-
-        /* the longest ttl told: a gateway that takes over knows no other ttl */
-
-        cdata.ttl = ngx_max(cdata.ttl, (int64_t) info->ttl);
+    if (call->tries == 0) {
+        call->renewals = cdata.renewals;
     }
 
-    if (call->counted || call->recounts) {
+    /*
+     * A grant that was seen counts as a renewal: this client is told the whole
+     * ttl, and the claim's worker may have told an earlier client.
+     */
 
-        /* other workers may have counted meanwhile */
+    cdata.renewals++;
+    cdata.async = cdata.async && !info->held;
 
-        if (own) {
-            zkl_record_counted(call->worker->zone, record.id.record, &cdata);
+    if (call->ttl != 0) {
+        cdata.ttl = (int64_t) call->ttl;
+    }
 
-        } else if (call->counted) {
-            cdata.holds = (uint32_t) call->holds;
+    if (info->held) {
+
+        if (cdata.gate_len != 0) {
+
+            /* the longest ttl told: a gateway that takes over knows no other */
+
+            cdata.ttl = ngx_max(cdata.ttl, (int64_t) info->ttl);
         }
 
-    } else {
-        /*
-         * A grant that was seen counts as a renewal: this client is told the
-         * whole ttl, and the claim's worker may have told an earlier client.
-         */
-
-        if (call->tries == 0) {
-            call->renewals = cdata.renewals;
-        }
-
-        cdata.renewals++;
-        cdata.async = cdata.async && !info->held;
-
-        if (call->ttl != 0) {
-            cdata.ttl = (int64_t) call->ttl;
-        }
-
-        if (info->held) {
-            info->ttl = (ngx_msec_t) cdata.ttl;
-        }
+        info->ttl = (ngx_msec_t) cdata.ttl;
     }
 
     value.len = zkl_claim_data_write(text, &cdata, &index_at);
@@ -1564,35 +1502,17 @@ zkl_call_set(zkl_call_t *call)
 static void
 zkl_call_set_handler(zkl_op_t *op)
 {
-    ngx_uint_t   recounted;
     zkl_call_t  *call;
     zkl_info_t  *info;
 
     call = op->data;
     info = &call->infos[0];
 
-    recounted = call->recounts;
-    call->recounts = 0;
-
     switch (op->rc) {
 
     case ZKL_OK:
 
-        if (recounted) {
-
-            /* the recount is written: now the call itself */
-
-            zkl_call_inspect(call);
-            break;
-        }
-
-        call->unwritten = 0;
-
-        if (call->counted) {
-            info->holds = call->holds;
-            info->held = 1;
-
-        } else if (info->held) {
+        if (info->held) {
             info->expires = info->ttl;
             info->timed = 1;
         }
@@ -1612,12 +1532,7 @@ zkl_call_set_handler(zkl_op_t *op)
 
     case ZKL_CHANGED:
 
-        /* a count has to be written, and another writer was faster */
-
-        if (call->counted || recounted
-            || (call->handler != NULL
-                && ++call->tries < ZKL_SET_TRIES))
-        {
+        if (call->handler != NULL && ++call->tries < ZKL_SET_TRIES) {
             zkl_call_inspect(call);
             break;
         }
@@ -1628,11 +1543,6 @@ zkl_call_set_handler(zkl_op_t *op)
         break;
 
     default:
-
-        if (op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN) {
-            zkl_call_unset(call);
-        }
-
         zkl_call_failed(call, op->rc);
         break;
     }
@@ -1642,114 +1552,268 @@ zkl_call_set_handler(zkl_op_t *op)
 
 
 /*
- * ZooKeeper refuses to write what the record has already.  The record gets the
- * ttl and the number of holds of before, because the client is told that the
- * call changed nothing.
+ * Claims of this gateway.  Only the claim's worker changes the claim: the call
+ * asks that worker, and goes on with the reply.  A sibling that stands still,
+ * or is dead, does not reply: then the call goes on as at another gateway.
  */
 
+
+/* newer: the data in infos[0] have renewals that the record does not have. */
+
 static void
-zkl_call_unset(zkl_call_t *call)
+zkl_call_ask(zkl_call_t *call, ngx_uint_t newer)
 {
-    zkl_zone_t       *zone;
-    zkl_record_t      record;
-    zkl_claim_data_t  cdata;
+    ngx_int_t          rc;
+    zkl_reply_e        reply;
+    zkl_claim_t       *claim;
+    zkl_worker_t      *worker;
+    zkl_record_t       record;
+    zkl_errand_t  errand;
+    zkl_claim_data_t   cdata;
 
-    zone = call->worker->zone;
+    worker = call->worker;
 
-    if (call->counted) {
-        call->counted = 0;
+    rc = zkl_record_read(worker->zone, &call->token.id, &call->path, &record);
 
-        (void) zkl_record_hold(zone, &call->token.id, &call->path,
-                               call->type == ZKL_HOLD, &call->holds);
+    if (call->name.len != 0 || rc != NGX_OK || record.seq != call->token.seq) {
+        zkl_call_reply(call, ZKL_REPLY_ABSENT);
         return;
     }
 
-    zkl_claim_data_read(&cdata, (char *) call->infos[0].cdata.data,
-                        call->infos[0].cdata.len);
-
-    if (call->type == ZKL_RENEW && cdata.ttl > 0
-        && zkl_call_own(call, &record) == NGX_OK)
+    if (record.czxid != 0
+        && (call->type == ZKL_RELEASE || call->type == ZKL_BREAK))
     {
-        (void) zkl_record_renew(zone, &call->token.id, &call->path, 0,
-                                (ngx_msec_t) cdata.ttl, 0, 0, 0);
+        call->fencing = zkl_fencing_token(record.czxid, record.index);
     }
-}
 
+    ngx_memzero(&errand, sizeof(zkl_errand_t));
 
-/*
- * Records.  The claim's worker may be a sibling, stand still or be dead: the
- * record is in the zone, so a renewal or a hold in the record counts.  Another
- * gateway's write is in infos[0], but may not be in the record yet.
- */
+    errand.id = call->token.id;
+    errand.seq = call->token.seq;
+    errand.type = call->type;
+    errand.forced = call->forced;
+    errand.ttl = call->ttl;
+    errand.grace = call->grace;
 
+    if (newer) {
+        zkl_claim_data_read(&cdata, (char *) call->infos[0].cdata.data,
+                            call->infos[0].cdata.len);
 
-/* Whether the claim is this gateway's, and not open; copies the record. */
+        errand.ttl = call->ttl ? call->ttl : (ngx_msec_t) cdata.ttl;
+        errand.version = call->version;
+        errand.renewals = cdata.renewals;
+    }
 
-static ngx_int_t
-zkl_call_own(zkl_call_t *call, zkl_record_t *record)
-{
-    ngx_int_t  rc;
+    claim = zkl_claim_find(worker, &call->token.id, &call->path);
 
-    rc = zkl_record_read(call->worker->zone, &call->token.id, &call->path,
-                         record);
+    if (claim != NULL) {
+        call->served.call = call;
+        reply = zkl_serve(claim, &errand, &call->served);
 
-    return ((rc == NGX_OK || rc == NGX_AGAIN)
-            && record->state != ZKL_RECORD_OPEN
-            && record->seq == call->token.seq) ? NGX_OK : NGX_DECLINED;
-}
+        if (reply == ZKL_REPLY_LATER) {
+            call->step = ZKL_STEP_CLAIM;
+            return;
+        }
 
+    } else if (zkl_errand_send(worker->zone, record.id.record, &errand,
+                                &call->errand)
+               == NGX_OK)
+    {
+        worker->asked[call->errand] = call;
 
-/*
- * Renews a claim of this gateway in the record, also while the claim's worker
- * is dead and no successor has adopted the session yet; renews another
- * gateway's claim in the znode.
- */
-
-static void
-zkl_call_renew(zkl_call_t *call)
-{
-    if (zkl_call_prolong(call) == NGX_DONE) {
-        zkl_call_post(call, ZKL_CALL_GONE);
+        call->step = ZKL_STEP_SIBLING;
+        ngx_add_timer(&call->timer, ZKL_SIBLING_WAIT);
+        return;
 
     } else {
-        zkl_call_inspect(call);
+        call->errand = ZKL_NO_ERRAND;
+        reply = ZKL_REPLY_ABSENT;
     }
+
+    zkl_call_reply(call, reply);
+}
+
+
+/* Whether the call goes on without the client until the claim is gone. */
+
+static ngx_uint_t
+zkl_call_owed(zkl_call_t *call)
+{
+    return call->type == ZKL_RELEASE || call->type == ZKL_BREAK;
 }
 
 
 /*
- * Starts the lease in the record of a claim of this gateway anew.  NGX_DONE:
- * the claim has ended; else NGX_OK, also if no such lease runs.
+ * The sibling has replied, or does not: it stands still, or is dead.  What the
+ * sibling has not begun never happens.  A release that it has begun may have
+ * deleted the claim, which another try then finds missing; but a hold that it
+ * may have counted must not be counted twice.
  */
 
-static ngx_int_t
-zkl_call_prolong(zkl_call_t *call)
+void
+zkl_call_rung(zkl_call_t *call)
 {
-    ngx_int_t     rc;
-    ngx_msec_t    ttl;
-    zkl_record_t  record;
+    zkl_errand_t  errand;
 
-    if (zkl_call_own(call, &record) != NGX_OK
-        || record.state == ZKL_RECORD_WAITING
-        || zkl_call_endless(&record))
-    {
-        return NGX_OK;
+    switch (zkl_call_take_back(call, &errand)) {
+
+    case NGX_OK:
+        zkl_call_reply(call, errand.reply);
+        break;
+
+    case NGX_AGAIN:
+
+        if (call->type == ZKL_HOLD
+            || (call->type == ZKL_RELEASE && !errand.ending))
+        {
+            zkl_call_reply(call, ZKL_REPLY_UNKNOWN);
+            break;
+        }
+
+        call->tries += zkl_call_owed(call);
+        /* fall through */
+
+    default: /* NGX_DECLINED */
+        zkl_call_reply(call, ZKL_REPLY_ABSENT);
+        break;
     }
 
-    ttl = call->ttl ? call->ttl : record.ttl;
+    zkl_call_free(call);
+}
 
-    rc = zkl_record_renew(call->worker->zone, &call->token.id, &call->path, 0,
-                          ttl, 0, 0, 0);
 
-    call->renewed = (rc == NGX_OK);
-    call->record = record.id.record;
-    call->since = record.since;
+static ngx_int_t
+zkl_call_take_back(zkl_call_t *call, zkl_errand_t *errand)
+{
+    ngx_uint_t  n;
 
-    /* another gateway may have renewed a lease that is over here */
+    n = call->errand;
 
-    return (rc != NGX_OK && rc != NGX_AGAIN
-            && record.state == ZKL_RECORD_ENDED)
-           ? NGX_DONE : NGX_OK;
+    call->worker->asked[n] = NULL;
+    call->errand = ZKL_NO_ERRAND;
+    call->step = ZKL_STEP_OP;
+
+    if (call->timer.timer_set) {
+        ngx_del_timer(&call->timer);
+    }
+
+    return zkl_errand_free(call->worker->zone, n, errand);
+}
+
+
+void
+zkl_call_replied(zkl_call_t *call, zkl_reply_e reply)
+{
+    zkl_call_reply(call, reply);
+    zkl_call_free(call);
+}
+
+
+/* Goes on with the reply; ABSENT: the claim's worker does nothing. */
+
+static void
+zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
+{
+    call->step = ZKL_STEP_OP;
+    call->reply = reply;
+
+    switch (reply) {
+
+    case ZKL_REPLY_AGAIN:
+        zkl_call_poll(call);
+        return;
+
+    case ZKL_REPLY_GONE:
+        zkl_call_post(call, ZKL_CALL_GONE);
+        return;
+
+    case ZKL_REPLY_UNKNOWN:
+        zkl_call_post(call, ZKL_CALL_UNREACHABLE);
+        return;
+
+    case ZKL_REPLY_FOREIGN:
+        zkl_call_post(call, ZKL_CALL_FOREIGN);
+        return;
+
+    case ZKL_REPLY_DENIED:
+        zkl_call_post(call, ZKL_CALL_DENIED);
+        return;
+
+    case ZKL_REPLY_NO_ROOM:
+        zkl_call_post(call, ZKL_CALL_NO_ROOM);
+        return;
+
+    case ZKL_REPLY_REFUSED:
+        zkl_call_post(call, ZKL_CALL_FAILED);
+        return;
+
+    case ZKL_REPLY_COUNTED:
+
+        /* the claim data and the record tell how many holds there are */
+
+        zkl_call_again(call);
+        return;
+
+    default:
+        break;
+    }
+
+    switch (call->type) {
+
+    case ZKL_RELEASE:
+    case ZKL_BREAK:
+
+        if (reply == ZKL_REPLY_ABSENT) {
+            zkl_call_delete(call);
+
+        } else {
+            zkl_call_post(call, reply == ZKL_REPLY_OK ? ZKL_CALL_OK
+                                                      : ZKL_CALL_GONE);
+        }
+
+        break;
+
+    case ZKL_HOLD:
+
+        if (reply == ZKL_REPLY_ABSENT) {
+            zkl_call_other(call);
+
+        } else {
+            zkl_call_post(call, reply == ZKL_REPLY_OVER ? ZKL_CALL_GONE
+                                                        : ZKL_CALL_WAITS);
+        }
+
+        break;
+
+    case ZKL_DOWNGRADE:
+
+        if (reply == ZKL_REPLY_ABSENT) {
+            zkl_call_remote(call, "shared");
+
+        } else {
+            zkl_call_poll(call);
+        }
+
+        break;
+
+    default: /* ZKL_RENEW, ZKL_INSPECT */
+        zkl_call_again(call);
+        break;
+    }
+}
+
+
+/* Reads the claim, when ZooKeeper answers. */
+
+static void
+zkl_call_again(zkl_call_t *call)
+{
+    if (zkl_session_ready(call->worker->session)) {
+        zkl_call_inspect(call);
+
+    } else {
+        call->step = ZKL_STEP_BEGIN;
+    }
 }
 
 
@@ -1758,7 +1822,7 @@ zkl_call_prolong(zkl_call_t *call)
 static void
 zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 {
-    ngx_int_t         rc;
+    ngx_uint_t        newer;
     zkl_info_t       *info;
     zkl_claim_data_t  cdata;
 
@@ -1770,356 +1834,104 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
     if (record->state == ZKL_RECORD_WAITING) {
 
+        if (call->reply == ZKL_REPLY_OK) {
+            zkl_call_poll(call);
+            return;
+        }
+
         /* if the grace is over, only a write of the data keeps the claim */
 
-        call->pending = (zkl_call_keep(call, record) == NGX_OK
-                         || !cdata.async);
+        call->pending = (call->reply != ZKL_REPLY_OVER || !cdata.async);
         zkl_call_list(call);
         return;
     }
 
     call->pending = 0;
 
-    if (call->counted) {
-
-        if (zkl_call_renewals(call) > record->renewals) {
-            /* the record does not have another gateway's renewal yet */
-            info->timed = 0;
-        }
-
-        zkl_call_set(call);
+    if (record->state != ZKL_RECORD_HELD) {
+        zkl_call_tell(call, ZKL_CALL_GONE);
         return;
     }
 
-    if (call->type == ZKL_RELEASE && !call->remote
-        && record->state == ZKL_RECORD_HELD)
-    {
-        /* no record told the number of holds when the call began */
+    if (call->reply == ZKL_REPLY_WAITS) {
 
-        if (zkl_ahead(record->alive)) {
-            zkl_call_release(call);
+        /* granted since */
 
-        } else {
-            zkl_call_poll(call);
-        }
-
+        zkl_call_poll(call);
         return;
     }
 
-    if (record->state == ZKL_RECORD_HELD && cdata.index >= 0
-        && record->holds > ngx_max(cdata.holds, 1))
-    {
-        /*
-         * Other gateways trust the claim data, and the worker that counted may
-         * have died before the write of the claim data.
-         */
+    /* the record may not have another gateway's renewal yet */
 
-        call->recounts = 1;
-        zkl_call_set(call);
-        return;
-    }
+    newer = (cdata.renewals > record->renewals);
 
-    if (call->remote && call->type != ZKL_DOWNGRADE) {
+    switch (call->type) {
 
-        /* no worker had the claim before; the new worker counts the request */
-
-        rc = zkl_call_remote_done(call);
-
-        if (rc == NGX_AGAIN) {
-            zkl_call_poll(call);
-            return;
-        }
-
-        if (rc == NGX_DECLINED) {
-            zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
-            return;
-        }
-    }
-
-    zkl_call_known_held(call, record, &cdata);
-}
-
-
-/* The record says that the claim is held, or was held. */
-
-static void
-zkl_call_known_held(zkl_call_t *call, zkl_record_t *record,
-    zkl_claim_data_t *cdata)
-{
-    zkl_info_t    *info;
-    zkl_answer_e   answer;
-
-    info = &call->infos[0];
-    answer = zkl_call_held(call, record);
-
-    if (answer == ZKL_CALL_GONE
-        && call->type == ZKL_RENEW
-        && record->state == ZKL_RECORD_HELD
-        && record->renewals != zkl_call_renewals(call))
-    {
-        zkl_call_set(call);
-        return;
-    }
-
-    if (answer == ZKL_CALL_OK) {
+    case ZKL_HOLD:
+    case ZKL_RELEASE:
 
         if (call->type == ZKL_HOLD && !call->remote) {
-            zkl_call_more(call, record);
-            return;
+            zkl_call_ask(call, newer);
+
+        } else {
+            /* the claim's worker did not reply before */
+
+            zkl_call_other(call);
         }
 
-        if (call->type == ZKL_DOWNGRADE) {
-            zkl_call_downgrade(call);
-            return;
-        }
+        return;
 
-        if (call->type == ZKL_RENEW && !info->endless
-            && record->durable && (int64_t) info->ttl > cdata->ttl)
+    case ZKL_DOWNGRADE:
+        zkl_call_downgrade(call);
+        return;
+
+    case ZKL_RENEW:
+
+        if (call->reply == ZKL_REPLY_OK
+            && (newer || (!info->endless && record->ttl < call->ttl)))
         {
-            /* a session that takes the claim over has to know the longer ttl */
+            /* another gateway's renewal came before this one */
+
+            zkl_call_ask(call, newer);
+            return;
+        }
+
+        if (newer) {
+
+            /* another gateway has renewed the lease that was over here */
 
             zkl_call_set(call);
             return;
         }
+
+        break;
+
+    default: /* ZKL_INSPECT */
+
+        if (newer) {
+            zkl_call_note_ttl(info);
+            info->timed = 0;
+            call->reply = ZKL_REPLY_OK;
+        }
+
+        break;
     }
 
-    if (answer == ZKL_CALL_UNREACHABLE) {
+    if (record->lease == 0 && !newer) {
+        zkl_call_tell(call, ZKL_CALL_GONE);
 
-        /* the worker may learn in a moment that the claim's session lives */
+    } else if (call->reply == ZKL_REPLY_OVER || !zkl_ahead(record->alive)) {
+
+        /*
+         * The lease was renewed since; or the worker may learn in a moment that
+         * the claim's session lives.
+         */
 
         zkl_call_poll(call);
-        return;
+
+    } else {
+        zkl_call_tell(call, ZKL_CALL_OK);
     }
-
-    zkl_call_tell(call, answer);
-}
-
-
-/*
- * A client that asks for a detached claim extends the grace.  The time is never
- * cut, but always changed: the change tells the claim's worker that a client
- * asks.  NGX_DECLINED: the grace is over, or the claim has none.
- */
-
-static ngx_int_t
-zkl_call_keep(zkl_call_t *call, zkl_record_t *record)
-{
-    ngx_msec_t  lease;
-
-    if (call->type != ZKL_INSPECT || call->grace == 0) {
-        return NGX_OK;
-    }
-
-    if (record->lease == 0) {
-        return NGX_DECLINED;
-    }
-
-    lease = zkl_now() + call->grace;
-
-    if ((ngx_msec_int_t) (lease - record->lease) <= 0) {
-        lease = record->lease + 1;
-    }
-
-    return zkl_record_renew(call->worker->zone, &call->token.id, &call->path,
-                            record->lease, record->ttl, lease, 0, 0);
-}
-
-
-/* The answer for a claim of this gateway that is held, or was held. */
-
-static zkl_answer_e
-zkl_call_held(zkl_call_t *call, zkl_record_t *record)
-{
-    int64_t      since;
-    uint32_t     number;
-    ngx_int_t    rc;
-    ngx_msec_t   ttl;
-    zkl_info_t  *info;
-
-    if (record->state == ZKL_RECORD_ENDED) {
-        return ZKL_CALL_GONE;
-    }
-
-    info = &call->infos[0];
-    number = record->id.record;
-    since = record->since;
-
-    if (call->record != number || call->since != since) {
-
-        /* the renewal is not in the record by which the lease counts now */
-
-        call->renewed = 0;
-    }
-
-    if (zkl_call_renewals(call) <= record->renewals) {
-
-        if (record->lease == 0) {
-            return ZKL_CALL_GONE;
-        }
-
-        ttl = call->ttl ? call->ttl : record->ttl;
-
-        if (call->type == ZKL_RENEW && !info->endless
-            && (!call->renewed || record->ttl < ttl))
-        {
-            /*
-             * Since the first try the claim was granted, or the claim's worker
-             * has read of another gateway's renewal, which came before this
-             * renewal.
-             */
-
-            (void) zkl_call_extend(call, record);
-        }
-
-        rc = zkl_record_told(call->worker->zone, &call->token.id, &call->path,
-                             record);
-
-        if ((rc != NGX_OK && rc != NGX_AGAIN)
-            || record->id.record != number || record->since != since)
-        {
-            /*
-             * The claim ended, or the lease was over, just now; or another
-             * session has taken the claim over, and the lease counts without
-             * this call's renewal.
-             */
-
-            return ZKL_CALL_UNREACHABLE;
-        }
-
-        zkl_call_note_record(info, record);
-
-    } else if (call->type != ZKL_RENEW) {
-
-        /* the record does not have another gateway's renewal yet */
-
-        zkl_call_note_ttl(info);
-        info->timed = 0;
-
-    } else if (record->lease == 0) {
-        return ZKL_CALL_GONE;
-
-    } else if (!info->endless && zkl_call_extend(call, record) != NGX_OK)
-    {
-        /* the record ended, or the lease was over, before the renewal */
-
-        return ZKL_CALL_UNREACHABLE;
-    }
-
-    info->holds = record->holds;
-
-    return zkl_ahead(record->alive) ? ZKL_CALL_OK : ZKL_CALL_UNREACHABLE;
-}
-
-
-/*
- * Renews the claim in the record, for the ttl that the client asked for, or the
- * ttl of the latest renewal: from the data, if the record does not have the
- * data's renewals yet.  The record then gets the data's version and renewals,
- * so that an older renewal in the data does not replace this renewal.
- */
-
-static ngx_int_t
-zkl_call_extend(zkl_call_t *call, zkl_record_t *record)
-{
-    int32_t           version;
-    uint32_t          renewals;
-    ngx_msec_t        ttl;
-    zkl_claim_data_t  cdata;
-    zkl_info_t       *info;
-
-    info = &call->infos[0];
-
-    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
-
-    ttl = record->ttl;
-    version = 0;
-    renewals = 0;
-
-    if (cdata.renewals > record->renewals) {
-        ttl = (cdata.ttl > 0) ? (ngx_msec_t) cdata.ttl : ttl;
-        version = call->version;
-        renewals = cdata.renewals;
-    }
-
-    ttl = call->ttl ? call->ttl : ttl;
-
-    if (zkl_record_renew(call->worker->zone, &call->token.id, &call->path, 0,
-                         ttl, 0, version, renewals)
-        != NGX_OK)
-    {
-        return NGX_DECLINED;
-    }
-
-    info->ttl = ttl;
-    info->expires = ttl;
-    info->timed = 1;
-
-    return NGX_OK;
-}
-
-
-/* Counts one more hold: first in the record, then in the claim data. */
-
-static void
-zkl_call_more(zkl_call_t *call, zkl_record_t *record)
-{
-    ngx_int_t  rc;
-
-    if (!call->infos[0].endless
-        && zkl_call_extend(call, record) != NGX_OK
-        && zkl_call_own(call, record) == NGX_OK
-        && record->state == ZKL_RECORD_HELD)
-    {
-        /* the claim's worker looks just now whether the lease is over */
-
-        zkl_call_poll(call);
-        return;
-    }
-
-    rc = zkl_record_hold(call->worker->zone, &call->token.id, &call->path, 0,
-                         &call->holds);
-
-    if (rc != NGX_OK && rc != NGX_AGAIN) {
-
-        if (zkl_call_own(call, record) == NGX_OK) {
-            zkl_call_tell(call, ZKL_CALL_GONE);
-
-        } else {
-            /* the session is over: another session may count the claim */
-
-            zkl_call_poll(call);
-        }
-
-        return;
-    }
-
-    call->counted = 1;
-    call->gen = record->gen;
-    call->since = record->since;
-
-    zkl_call_set(call);
-}
-
-
-static uint32_t
-zkl_call_renewals(zkl_call_t *call)
-{
-    zkl_claim_data_t  cdata;
-    zkl_info_t       *info;
-
-    info = &call->infos[0];
-
-    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
-
-    return cdata.renewals;
-}
-
-
-static ngx_uint_t
-zkl_call_endless(zkl_record_t *record)
-{
-    return (ngx_msec_int_t) (record->lease - zkl_now())
-           > (ngx_msec_int_t) ZKL_NO_LEASE / 2;
 }
 
 
@@ -2820,177 +2632,9 @@ zkl_call_infos(zkl_call_t *call, ngx_uint_t n)
 
 
 /*
- * Releases.  The claim's worker ends a claim of this gateway, because that
- * worker knows the next claim in the queue; another gateway's claim is
- * deleted.  Of a claim with several holds the claim's gateway takes one away.
+ * Releases that the claim's worker has not carried out: the claim is another
+ * gateway's, or that worker does not reply.
  */
-
-
-static void
-zkl_call_release(zkl_call_t *call)
-{
-    ngx_int_t      rc;
-    zkl_token_t   *token;
-    zkl_claim_t   *claim;
-    zkl_worker_t  *worker;
-    zkl_record_t   record;
-
-    worker = call->worker;
-    token = &call->token;
-
-    if (call->name.len != 0) {
-        zkl_call_delete(call);
-        return;
-    }
-
-    if (call->type == ZKL_RELEASE && zkl_call_less(call) == NGX_OK) {
-        return;
-    }
-
-    rc = zkl_record_read(worker->zone, &token->id, &call->path, &record);
-
-    if (rc == NGX_OK && record.czxid != 0) {
-        call->fencing = zkl_fencing_token(record.czxid, record.index);
-    }
-
-    claim = zkl_claim_find(worker, &token->id, &call->path);
-
-    if (claim != NULL && claim->entry.seq == token->seq
-        && (rc == NGX_OK || rc == NGX_AGAIN)
-        && zkl_call_ours(claim, &record)
-        && claim->state != ZKL_TAKE)
-    {
-        call->step = ZKL_STEP_CLAIM;
-        call->listener.handler = zkl_call_released;
-        call->listener.data = call;
-
-        zkl_record_ending(worker->zone, claim->id.record, call->forced
-                          ? ZKL_ENDING_BROKEN
-                          : ZKL_ENDING_RELEASED);
-
-        zkl_claim_release(claim, &call->listener);
-        return;
-    }
-
-    if (rc == NGX_OK && record.seq == token->seq
-        && record.state != ZKL_RECORD_OPEN
-        && zkl_call_current(&record))
-    {
-        rc = zkl_record_request(worker->zone, &token->id, &call->path,
-                                call->forced);
-
-        if (rc == NGX_OK) {
-            call->record = record.id.record;
-            call->gen = record.gen;
-            call->ended = (record.state == ZKL_RECORD_ENDED);
-
-            call->step = ZKL_STEP_SIBLING;
-            zkl_worker_subscribe(worker, &call->sub, call->record);
-            ngx_add_timer(&call->timer, ZKL_SIBLING_WAIT);
-            return;
-        }
-    }
-
-    zkl_call_delete(call);
-}
-
-
-/*
- * Whether this worker may end the claim without a look at ZooKeeper.  Once this
- * worker's session is over, another session may count the lease of a durable
- * claim, and further holds.
- */
-
-static ngx_uint_t
-zkl_call_ours(zkl_claim_t *claim, zkl_record_t *record)
-{
-    return claim->id.record == record->id.record
-           && (claim->lasting != ZKL_DURABLE || zkl_ahead(record->alive));
-}
-
-
-/*
- * Whether the claim's worker would have to know that the claim is gone: else
- * the call neither asks nor believes that worker.
- */
-
-static ngx_uint_t
-zkl_call_current(zkl_record_t *record)
-{
-    return zkl_ahead(record->alive)
-           && (record->state != ZKL_RECORD_HELD
-               || zkl_ahead(record->lease));
-}
-
-
-/*
- * Takes a hold away from a claim of this gateway that has several: in the
- * record at once, then in the claim data for other gateways.  NGX_DECLINED: the
- * call has to release the claim.
- */
-
-static ngx_int_t
-zkl_call_less(zkl_call_t *call)
-{
-    ngx_int_t     rc;
-    ngx_uint_t    alive;
-    zkl_claim_t  *claim;
-    zkl_record_t  record;
-
-    rc = zkl_record_read(call->worker->zone, &call->token.id, &call->path,
-                         &record);
-
-    if ((rc != NGX_OK && rc != NGX_AGAIN) || record.seq != call->token.seq
-        || record.state != ZKL_RECORD_HELD)
-    {
-        return NGX_DECLINED;
-    }
-
-    claim = zkl_claim_find(call->worker, &call->token.id, &call->path);
-
-    alive = zkl_ahead(record.alive);
-
-    if (record.holds > 1
-        && (!alive || !zkl_session_ready(call->worker->session)))
-    {
-        /*
-         * Another session may count a durable claim by now, in another record.
-         * The holds in this record stay until the record's session is known to
-         * live; a client that is told 503 meanwhile may repeat the call.
-         */
-
-        zkl_call_poll(call);
-        return NGX_OK;
-    }
-
-    if (!alive && (claim == NULL || !zkl_call_ours(claim, &record)))
-    {
-        return NGX_DECLINED;
-    }
-
-    rc = zkl_record_hold(call->worker->zone, &call->token.id, &call->path, 1,
-                         &call->holds);
-
-    if (rc != NGX_OK && rc != NGX_AGAIN) {
-        return NGX_DECLINED;
-    }
-
-    if (call->holds == 0) {
-        call->dropped = 1;
-        call->record = record.id.record;
-        call->gen = record.gen;
-
-        return NGX_DECLINED;
-    }
-
-    call->counted = 1;
-    call->gen = record.gen;
-    call->since = record.since;
-
-    zkl_call_inspect(call);
-
-    return NGX_OK;
-}
 
 
 /*
@@ -3019,6 +2663,7 @@ zkl_call_delete(zkl_call_t *call)
     zkl_op_t  *op;
 
     call->step = ZKL_STEP_DELETE;
+    call->nknown = 0;
 
     if (!zkl_session_connected(call->worker->session)) {
         return;
@@ -3110,9 +2755,8 @@ zkl_call_cdata_handler(zkl_op_t *op)
     if (call->type == ZKL_BREAK) {
         call->version = -1;
 
-    } else if (!call->dropped
-               && ((cdata.index >= 0 && cdata.holds > 1)
-                   || (cdata.index < 0 && cdata.revoke)))
+    } else if ((cdata.index >= 0 && cdata.holds > 1)
+               || (cdata.index < 0 && cdata.revoke))
     {
         call->step = ZKL_STEP_OP;
 
@@ -3384,173 +3028,35 @@ zkl_call_deleted(zkl_call_t *call)
 
 
 /*
- * The claim's znode is not there: tells the client, or reads the record again.
- *
- * If an earlier try of a release may have deleted the znode, the claim was
- * released.  The successor of a dead worker may have deleted the znode, too,
- * because the record says that the claim has no holds: the successor frees the
- * record afterwards, and the record tells.
- *
- * Any other client is told that the claim is gone, and why: the claim's worker
- * may be about to note the reason.
+ * The claim's znode is not there.  If an earlier try of a release may have
+ * deleted the znode, the claim was released.  Any other client is told that the
+ * claim is gone, and why: the claim's worker may be about to note the reason.
  */
 
 static void
 zkl_call_missing(zkl_call_t *call)
 {
-    ngx_int_t     rc;
-    ngx_uint_t    first;
-    zkl_zone_t   *zone;
-    zkl_record_t  record;
+    zkl_zone_t    *zone;
+    zkl_record_t   record;
 
     zone = call->worker->zone;
-
-    first = (call->step != ZKL_STEP_RECORD);
     call->step = ZKL_STEP_OP;
 
     if (call->tries != 0) {
         zkl_call_deleted(call);
-        return;
-    }
 
-    rc = zkl_record_read(zone, &call->token.id, &call->path, &record);
-
-    if (rc != NGX_OK && rc != NGX_AGAIN && call->dropped) {
-        zkl_call_ended(call);
-        return;
-    }
-
-    if (first) {
-        call->missed = ngx_current_msec;
-    }
-
-    if ((rc != NGX_OK && rc != NGX_AGAIN)
-        || (!call->dropped
-            && zkl_record_ended(zone, &call->token, &call->path)
-               != ZKL_ENDING_UNKNOWN)
-        || ngx_current_msec - call->missed >= ZKL_SIBLING_WAIT)
+    } else if (call->handler != NULL
+               && ngx_current_msec - call->asked < ZKL_SIBLING_WAIT
+               && zkl_record_read(zone, &call->token.id, &call->path, &record)
+                  == NGX_OK
+               && zkl_record_ended(zone, &call->token, &call->path)
+                  == ZKL_ENDING_UNKNOWN)
     {
-        /* the znode was not deleted for this call */
-
-        zkl_call_tell(call, ZKL_CALL_GONE);
-        return;
-    }
-
-    call->step = ZKL_STEP_RECORD;
-    ngx_add_timer(&call->timer, ZKL_MISSING_AGAIN);
-}
-
-
-/*
- * The claim's record is free: the cell tells how the claim ended.
- *
- * A record that was forsaken tells nothing.  The call has found no znode then,
- * and neither this call nor a worker that the call asked can have deleted the
- * znode, because call->tries is 0: the claim was gone, as when the lease was
- * over and the worker that deleted the claim died before the answer.
- */
-
-static void
-zkl_call_ended(zkl_call_t *call)
-{
-    ngx_int_t     lost;
-    zkl_answer_e  answer;
-
-    lost = zkl_record_lost(call->worker->zone, call->record, call->gen);
-
-    answer = ZKL_CALL_OK;
-
-    if (lost == NGX_OK
-        || (lost == NGX_DECLINED
-            && zkl_record_forsaken(call->worker->zone, &call->token.id,
-                                   &call->path)
-               == NGX_OK))
-    {
-        answer = ZKL_CALL_GONE;
-
-    } else if (lost == NGX_AGAIN) {
-
-        /* this worker slept for longer than a record remembers */
-
-        answer = ZKL_CALL_UNREACHABLE;
-    }
-
-    zkl_call_tell(call, answer);
-}
-
-
-static void
-zkl_call_released(void *data, zkl_rc_e rc)
-{
-    zkl_call_t  *call = data;
-
-    call->step = ZKL_STEP_OP;
-
-    if (rc == ZKL_OK) {
-        zkl_call_tell(call, ZKL_CALL_OK);
-
-    } else if (rc == ZKL_NO_NODE) {
-        zkl_call_tell(call, ZKL_CALL_GONE);
+        zkl_call_poll(call);
 
     } else {
-        zkl_call_failed(call, rc);
+        zkl_call_tell(call, ZKL_CALL_GONE);
     }
-
-    zkl_call_free(call);
-}
-
-
-static void
-zkl_call_rung(zkl_call_t *call)
-{
-    ngx_int_t     rc;
-    zkl_record_t  record;
-
-    if (zkl_record_read(call->worker->zone, &call->token.id, &call->path,
-                        &record)
-        != NGX_DECLINED)
-    {
-        zkl_worker_subscribe(call->worker, &call->sub, call->record);
-        return;
-    }
-
-    rc = zkl_record_forsaken(call->worker->zone, &call->token.id, &call->path);
-
-    if (rc != NGX_DECLINED) {
-
-        /*
-         * The claim's worker may be gone, and the claim live; or that worker
-         * has carried out the request, and died before the record was free.
-         */
-
-        call->tries += ((rc == NGX_AGAIN || (call->dropped && !call->ended))
-                        && zkl_record_lost(call->worker->zone, call->record,
-                                           call->gen)
-                           == NGX_DECLINED);
-
-        ngx_del_timer(&call->timer);
-        zkl_call_delete(call);
-        return;
-    }
-
-    zkl_call_ended(call);
-    zkl_call_free(call);
-}
-
-
-/*
- * The sibling does not answer.  The sibling may be dead, and the successor may
- * have carried out the release; a claim that had begun to end before the
- * request may have ended for another reason.
- */
-
-static void
-zkl_call_forsaken(zkl_call_t *call)
-{
-    call->tries += !call->ended;
-
-    zkl_worker_unsubscribe(call->worker, &call->sub);
-    zkl_call_delete(call);
 }
 
 
@@ -3705,8 +3211,6 @@ zkl_call_remote_done(zkl_call_t *call)
 static void
 zkl_call_downgrade(zkl_call_t *call)
 {
-    zkl_claim_t  *claim;
-
     if (call->token.mode == ZKL_READ) {
         zkl_call_tell(call, ZKL_CALL_OK);
         return;
@@ -3717,15 +3221,7 @@ zkl_call_downgrade(zkl_call_t *call)
         return;
     }
 
-    claim = zkl_claim_find(call->worker, &call->token.id, &call->path);
-
-    if (claim == NULL) {
-        zkl_call_remote(call, "shared");
-        return;
-    }
-
-    zkl_claim_downgrade(claim);
-    zkl_call_poll(call);
+    zkl_call_ask(call, 0);
 }
 
 

@@ -73,16 +73,32 @@ typedef enum {
     ZKL_STEP_TURN,                      /* a turn to look, in worker->looks */
     ZKL_STEP_TELL,                      /* a look, until all that share the look
                                            were told */
-    ZKL_STEP_SIBLING,                   /* the claim's worker, which was asked
-                                           to release */
-    ZKL_STEP_CLAIM,                     /* this worker's claim, to be gone */
-    ZKL_STEP_DELETE,                    /* a delete that is owed */
-    ZKL_STEP_RECORD                     /* the record of a claim whose znode is
-                                           missing, to say why */
+    ZKL_STEP_SIBLING,                   /* a sibling, which was asked */
+    ZKL_STEP_CLAIM,                     /* this worker's claim */
+    ZKL_STEP_DELETE                     /* a delete that is owed */
 } zkl_step_e;
 
 
-typedef struct zkl_call_s  zkl_call_t;
+/* what a claim's worker replies to a call */
+
+typedef enum {
+    ZKL_REPLY_ABSENT = 0,           /* the worker has no such claim, or cannot
+                                       tell: the call asks ZooKeeper */
+    ZKL_REPLY_LATER,                /* not known yet */
+    ZKL_REPLY_OK,                   /* done; a release: the claim is gone */
+    ZKL_REPLY_COUNTED,              /* a hold more, or less: others stay */
+    ZKL_REPLY_WAITS,                /* the claim is not granted yet */
+    ZKL_REPLY_OVER,                 /* the lease or the grace is over, or the
+                                       claim is about to end */
+    ZKL_REPLY_GONE,                 /* the claim was gone before */
+    ZKL_REPLY_AGAIN,                /* cannot tell now: the call asks again */
+    ZKL_REPLY_UNKNOWN,              /* the outcome is not known */
+    ZKL_REPLY_FOREIGN,              /* the claim data are no gateway's */
+    ZKL_REPLY_DENIED,               /* by ZooKeeper, as of zkl_answer_e */
+    ZKL_REPLY_NO_ROOM,
+    ZKL_REPLY_REFUSED
+} zkl_reply_e;
+
 
 /* Tells the result, once, and never from inside zkl_call_start(). */
 typedef void (*zkl_call_pt)(zkl_call_t *call, zkl_answer_e answer);
@@ -141,8 +157,10 @@ struct zkl_call_s {
                                                    lock, or NULL */
     ngx_event_t                        timer;
     ngx_event_t                        over;    /* the call's timeout */
-    zkl_subscription_t                 sub;
-    zkl_listener_t                     listener;
+    ngx_uint_t                         errand;  /* to a sibling, or
+                                                   ZKL_NO_ERRAND */
+    zkl_served_t                       served;  /* in CLAIM */
+    zkl_reply_e                        reply;   /* of the claim's worker */
 
     zkl_info_t                        *infos;
     ngx_uint_t                         ninfos;
@@ -174,34 +192,11 @@ struct zkl_call_s {
     ngx_uint_t                         sets;        /* sets of the lock's znode
                                                        that are under way with
                                                        a delete */
-    ngx_uint_t                         holds;       /* the number to write */
-    uint32_t                           record;      /* that tells how the claim
-                                                       ended; RENEW: that has
-                                                       the renewal */
-    ngx_atomic_uint_t                  gen;         /* of the record with the
-                                                       count, or that tells how
-                                                       the claim ended */
-    int64_t                            since;       /* of the record with the
-                                                       count or the renewal: a
-                                                       takeover sets the holds
-                                                       and the lease anew */
     ngx_msec_t                         asked;       /* when the call began, or
                                                        began again */
-    ngx_msec_t                         missed;      /* when RECORD began */
 
     unsigned                           other:1;     /* the other name was tried
                                                        already */
-    unsigned                           renewed:1;   /* the record has this
-                                                       renewal */
-    unsigned                           counted:1;   /* the record has this hold
-                                                       more or less */
-    unsigned                           recounts:1;  /* writes the record's
-                                                       count */
-    unsigned                           ended:1;     /* the claim had ended
-                                                       before the request */
-    unsigned                           dropped:1;   /* the last hold is gone */
-    unsigned                           unwritten:1; /* the claim data lack the
-                                                       count */
     unsigned                           remote:1;    /* the remote request is
                                                        written */
     unsigned                           pending:1;   /* the claim is not granted
@@ -257,7 +252,7 @@ typedef struct {
  */
 zkl_call_t *zkl_call_start(zkl_worker_t *worker, zkl_question_t *question);
 
-/* The client has left.  An owed release and a counted hold are completed. */
+/* The client has left.  An owed release is completed. */
 void zkl_call_leave(zkl_call_t *call);
 
 /*
@@ -265,6 +260,13 @@ void zkl_call_leave(zkl_call_t *call);
  * claim, say that the claim was granted.
  */
 ngx_uint_t zkl_call_granted(zkl_claim_data_t *cdata);
+
+
+/* for serve.c */
+
+/* The claim's worker has replied; rung() finds a sibling's reply. */
+void zkl_call_replied(zkl_call_t *call, zkl_reply_e reply);
+void zkl_call_rung(zkl_call_t *call);
 
 
 /* for the worker */

@@ -137,6 +137,8 @@ static zkl_claim_t *zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path,
     zkl_child_t *child, ngx_str_t *cdata, zkl_record_t *from, ngx_int_t *rc);
 static zkl_claim_t *zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path,
     zkl_child_t *child, ngx_str_t *cdata, zkl_record_t *from, ngx_int_t *rc);
+static void zkl_claim_write(zkl_claim_t *claim, zkl_listener_t *listener);
+static void zkl_claim_unwritten(zkl_claim_t *claim, zkl_rc_e rc);
 static void zkl_claim_reread(zkl_claim_t *claim, ngx_uint_t watch);
 static void zkl_claim_reread_handler(zkl_op_t *op);
 static ngx_int_t zkl_claim_reread_lease(zkl_claim_t *claim,
@@ -157,7 +159,7 @@ static void zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather);
 static void zkl_claim_look_handler(zkl_op_t *op);
 static void zkl_claim_delete_handler(zkl_op_t *op);
 static void zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc);
-static void zkl_claim_tell_listeners(zkl_claim_t *claim, zkl_rc_e rc);
+static void zkl_claim_tell_listeners(ngx_queue_t *listeners, zkl_rc_e rc);
 static void zkl_claim_missing(zkl_claim_t *claim);
 static void zkl_claim_recover(zkl_claim_t *claim);
 static void zkl_claim_found(zkl_claim_t *claim);
@@ -320,6 +322,7 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
     }
 
     ngx_queue_init(&claim->listeners);
+    ngx_queue_init(&claim->written);
 }
 
 
@@ -455,6 +458,10 @@ zkl_claim_find(zkl_worker_t *worker, const zkl_id_t *id, ngx_str_t *path)
 
     if (claim == NULL || claim->named != id->record) {
         return NULL;
+    }
+
+    if (path == NULL) {
+        return claim;
     }
 
     own = &claim->lock->sn.str;
@@ -725,32 +732,6 @@ zkl_claim_op(zkl_claim_t *claim, zkl_op_e type, ngx_str_t *value,
     claim->op = op;
 
     return op;
-}
-
-
-void
-zkl_claim_rung(zkl_claim_t *claim)
-{
-    if (claim->state == ZKL_TAKE
-        && zkl_record_asked(claim->lock->worker->zone, claim->id.record))
-    {
-        claim->ending = 1;
-        zkl_claim_take(claim);
-        return;
-    }
-
-    if (claim->state != ZKL_WAIT && claim->state != ZKL_HELD) {
-        return;
-    }
-
-    if (zkl_record_asked(claim->lock->worker->zone, claim->id.record)) {
-        zkl_claim_end(claim, ZKL_CANCELLED);
-        return;
-    }
-
-    if (claim->state == ZKL_HELD || claim->detached) {
-        zkl_claim_lease(claim);
-    }
 }
 
 
@@ -1167,6 +1148,7 @@ zkl_claim_grant(zkl_claim_t *claim)
         lease = ZKL_NO_LEASE;
     }
 
+    claim->said.holds = 1;
     claim->granted = zkl_now();
     claim->lease = claim->granted + lease;
 
@@ -1535,8 +1517,7 @@ zkl_claim_undelivered(zkl_claim_t *claim)
     lease = zkl_now() + claim->terms.grace;
 
     if ((ngx_msec_int_t) (granted - lease) > 0) {
-        zkl_record_cut(claim->lock->worker->zone, claim->id.record, granted,
-                       lease);
+        zkl_record_cut(claim->lock->worker->zone, claim->id.record, lease);
     }
 
     zkl_claim_lease(claim);
@@ -1913,7 +1894,6 @@ static void
 zkl_claim_sweep_held(zkl_claim_t *claim)
 {
     ngx_msec_t   lease;
-    ngx_uint_t   shorter;
     zkl_lock_t  *lock;
 
     lock = claim->lock;
@@ -1922,21 +1902,8 @@ zkl_claim_sweep_held(zkl_claim_t *claim)
         == NGX_OK
         && lease != claim->lease)
     {
-        shorter = ((ngx_msec_int_t) (lease - claim->lease) < 0);
-
         claim->lease = lease;
         claim->told &= ~ZKL_TOLD_LEASE;
-
-        if (shorter) {
-
-            /* the worker that made the lease shorter may have died since */
-
-            zkl_claim_lease(claim);
-
-            if (claim->state != ZKL_HELD) {
-                return;
-            }
-        }
     }
 
     if (zkl_session_alive(lock->worker->session)
@@ -2264,7 +2231,7 @@ zkl_claim_watch(zkl_claim_t *claim)
 static void
 zkl_claim_tell_durable(zkl_claim_t *claim)
 {
-    ngx_msec_t     lease, now;
+    ngx_msec_t     lease;
     zkl_worker_t  *worker;
 
     worker = claim->lock->worker;
@@ -2277,21 +2244,15 @@ zkl_claim_tell_durable(zkl_claim_t *claim)
         return;
     }
 
-    now = zkl_now();
+    /* the lease that a client has renewed meanwhile may be longer */
 
-    if (zkl_record_lease(worker->zone, claim->id.record, &lease) != NGX_OK) {
-        claim->lease = now + claim->ttl;
+    if (zkl_record_lease(worker->zone, claim->id.record, &lease) != NGX_OK
+        || (ngx_msec_int_t) (zkl_now() + claim->ttl - lease) > 0)
+    {
+        claim->lease = zkl_now() + claim->ttl;
 
         zkl_record_keep(worker->zone, claim->id.record, claim->ttl,
                         claim->lease);
-
-    } else if ((ngx_msec_int_t) (now + claim->ttl - lease) > 0) {
-
-        /* fails if a sibling renews the claim at this moment */
-
-        (void) zkl_record_renew(worker->zone, &claim->id,
-                                &claim->lock->sn.str, lease, claim->ttl,
-                                0, 0, 0);
     }
 
     zkl_claim_watch(claim);
@@ -2408,6 +2369,7 @@ zkl_claim_yield(zkl_claim_t *claim)
     zkl_record_open(worker->zone, claim->id.record);
     zkl_claim_state(claim, ZKL_TAKE);
 
+    zkl_claim_tell_listeners(&claim->written, ZKL_UNKNOWN);
     zkl_claim_answer(claim, ZKL_UNREACHABLE);
 }
 
@@ -2517,9 +2479,8 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 
     zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    if (claim->ending
-        || zkl_record_asked(lock->worker->zone, claim->id.record))
-    {
+    if (claim->ending) {
+
         /* the claim is deleted, whichever session counts the lease */
 
         claim->ending = 0;
@@ -2819,7 +2780,6 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
                               (ngx_msec_t) cdata->ttl, 0, 0);
     (void) zkl_record_said(zone, claim->id.record, &claim->said, cdata);
 
-    claim->holds = zkl_record_holds(zone, claim->id.record);
     claim->granted = zkl_now();
     claim->lost = 0;
 
@@ -2846,9 +2806,13 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
         zkl_claim_downgrade(claim);
     }
 
-    if (!claim->watched || cdata->want_len != 0 || cdata->revoke) {
-
-        /* a remote request is read and fulfilled, and a mark mended, too */
+    if (!claim->watched || cdata->want_len != 0 || cdata->revoke
+        || zkl_claim_holds(claim) != ngx_max(cdata->holds, 1))
+    {
+        /*
+         * A remote request is read and fulfilled, a mark mended, and a number
+         * of holds written that the dead worker has not written.
+         */
 
         zkl_claim_watch(claim);
     }
@@ -3041,6 +3005,7 @@ zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     claim->state = ZKL_DONE;
 
     ngx_queue_init(&claim->listeners);
+    ngx_queue_init(&claim->written);
 
     zkl_worker_timer(worker, &claim->timer, zkl_claim_timer_handler);
     claim->timer.cancelable = 1;
@@ -3172,6 +3137,193 @@ zkl_claim_forget(zkl_claim_t *claim)
 
 
 /*
+ * What calls of this gateway ask for.
+ */
+
+
+ngx_int_t
+zkl_claim_keep(zkl_claim_t *claim, ngx_msec_t grace)
+{
+    ngx_msec_t   lease, until;
+    zkl_zone_t  *zone;
+
+    zone = claim->lock->worker->zone;
+
+    if (grace == 0) {
+        return NGX_OK;
+    }
+
+    if (zkl_record_lease(zone, claim->id.record, &lease) != NGX_OK) {
+        return NGX_DECLINED;
+    }
+
+    /* never sooner, but always another: the change shows that a client asks */
+
+    until = zkl_now() + grace;
+
+    if ((ngx_msec_int_t) (until - lease) <= 0) {
+        until = lease + 1;
+    }
+
+    zkl_record_keep(zone, claim->id.record,
+                    zkl_record_ttl(zone, claim->id.record, NULL), until);
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+zkl_claim_seen(zkl_claim_t *claim)
+{
+    ngx_msec_t   lease;
+    zkl_zone_t  *zone;
+
+    zone = claim->lock->worker->zone;
+
+    if (zkl_record_lease(zone, claim->id.record, &lease) != NGX_OK) {
+        return NGX_DECLINED;
+    }
+
+    (void) zkl_record_seen(zone, claim->id.record, claim->ttl);
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
+    uint32_t renewals)
+{
+    ngx_msec_t   lease;
+    zkl_zone_t  *zone;
+
+    zone = claim->lock->worker->zone;
+
+    if (zkl_claim_seen(claim) != NGX_OK) {
+        return NGX_DECLINED;
+    }
+
+    if (ttl == 0) {
+        ttl = zkl_record_ttl(zone, claim->id.record, NULL);
+    }
+
+    if (!zkl_record_knows(zone, claim->id.record, renewals)) {
+
+        /* the lease is this renewal's, and not that of one before */
+
+        (void) zkl_record_renewed(zone, claim->id.record, version, renewals,
+                                  ttl, 0, 0);
+    }
+
+    if (claim->bound && !claim->terms.leased) {
+        return NGX_OK;
+    }
+
+    lease = zkl_now() + ttl;
+
+    zkl_record_keep(zone, claim->id.record, ttl, lease);
+
+    if ((ngx_msec_int_t) (lease - claim->lease) < 0) {
+        zkl_claim_lease(claim);
+    }
+
+    return (claim->state == ZKL_HELD) ? NGX_OK : NGX_DECLINED;
+}
+
+
+ngx_int_t
+zkl_claim_hold(zkl_claim_t *claim, ngx_uint_t less, zkl_listener_t *listener)
+{
+    ngx_uint_t   holds;
+    zkl_zone_t  *zone;
+
+    zone = claim->lock->worker->zone;
+    holds = zkl_claim_holds(claim);
+
+    if (holds == 0 || (!less && holds == ZKL_HOLDS)) {
+        return NGX_DECLINED;
+    }
+
+    zkl_record_count(zone, claim->id.record, less ? holds - 1 : holds + 1);
+    zkl_claim_write(claim, listener);
+
+    return NGX_OK;
+}
+
+
+ngx_uint_t
+zkl_claim_holds(zkl_claim_t *claim)
+{
+    return zkl_record_holds(claim->lock->worker->zone, claim->id.record);
+}
+
+
+ngx_int_t
+zkl_claim_told(zkl_claim_t *claim, zkl_listener_t *listener)
+{
+    if ((claim->lasting != ZKL_DURABLE && claim->replace == NULL)
+        || zkl_record_ttl(claim->lock->worker->zone, claim->id.record, NULL)
+           <= claim->said.ttl)
+    {
+        return NGX_OK;
+    }
+
+    zkl_claim_write(claim, listener);
+
+    return NGX_AGAIN;
+}
+
+
+/* Tells listener when the claim data have what the record has. */
+
+static void
+zkl_claim_write(zkl_claim_t *claim, zkl_listener_t *listener)
+{
+    ngx_queue_insert_tail(&claim->written, &listener->queue);
+
+    if (claim->replace != NULL) {
+
+        /* the data are read when the znode's name is known */
+
+        claim->changed = 1;
+        return;
+    }
+
+    zkl_claim_reread(claim, claim->watched);
+}
+
+
+/*
+ * ZooKeeper refuses to write the claim data: what the data do not have does not
+ * count, because the clients are told that their calls changed nothing.
+ */
+
+static void
+zkl_claim_unwritten(zkl_claim_t *claim, zkl_rc_e rc)
+{
+    ngx_msec_t   ttl;
+    zkl_zone_t  *zone;
+
+    zone = claim->lock->worker->zone;
+
+    if (ngx_queue_empty(&claim->written)) {
+        return;
+    }
+
+    zkl_record_count(zone, claim->id.record, claim->said.holds);
+
+    ttl = claim->said.ttl;
+
+    if (ttl != 0 && zkl_record_ttl(zone, claim->id.record, NULL) > ttl) {
+        zkl_record_keep(zone, claim->id.record, ttl, zkl_now() + ttl);
+    }
+
+    zkl_claim_tell_listeners(&claim->written, rc);
+    zkl_claim_lease(claim);
+}
+
+
+/*
  * What other gateways write to the znode's data: renewals, and remote requests
  * to hold the claim once more or once less, to share the claim, to let go.  A
  * watch on the claim tells this worker, or a change of the lock's znode.
@@ -3267,6 +3419,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
     }
 
     if (op->rc != ZKL_OK) {
+        claim->changed = !ngx_queue_empty(&claim->written);
         return;
     }
 
@@ -3288,8 +3441,14 @@ zkl_claim_reread_handler(zkl_op_t *op)
         }
     }
 
-    if (zkl_claim_remote(claim, &cdata)) {
+    if (cdata.index < 0 && !cdata.revoke) {
+        zkl_claim_tell_listeners(&claim->written, ZKL_CHANGED);
+
+    } else if (zkl_claim_remote(claim, &cdata)) {
         zkl_claim_rewrite(claim, &cdata, op->version);
+
+    } else if (claim->state == ZKL_HELD && !claim->changed) {
+        zkl_claim_tell_listeners(&claim->written, ZKL_OK);
     }
 
     if (claim->state == ZKL_DELETE || claim->state == ZKL_RETRY) {
@@ -3416,7 +3575,9 @@ zkl_claim_renewed(zkl_claim_t *claim)
         claim->time = ZKL_TIME_ENDLESS;
     }
 
-    zkl_claim_rung(claim);
+    if (claim->state == ZKL_HELD || claim->detached) {
+        zkl_claim_lease(claim);
+    }
 
     if (claim->state == ZKL_WAIT) {
 
@@ -3485,35 +3646,33 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *cdata)
         write = 1;
     }
 
-    if (cdata->want_len == 0) {
-        return write;
-    }
-
     if (ngx_strcmp(cdata->want, "shared") == 0) {
         zkl_claim_downgrade(claim);
-        return write;
-    }
 
-    /* counted once, however often the claim data have to be written */
-
-    if (zkl_record_remote(claim->lock->worker->zone, &claim->id,
-                          &claim->lock->sn.str, cdata, &claim->holds)
-        != NGX_OK)
+    } else if (cdata->want_len != 0
+               && zkl_record_remote(claim->lock->worker->zone,
+                                    claim->id.record, cdata)
+                  == NGX_OK)
     {
-        return write;
+        /* counted once, however often the claim data have to be written */
+
+        cdata->want_len = 0;
+        write = 1;
     }
 
-    if (claim->holds == 0) {
+    if (zkl_claim_holds(claim) == 0) {
         zkl_record_ending(claim->lock->worker->zone, claim->id.record,
                           ZKL_ENDING_RELEASED);
         zkl_claim_end(claim, ZKL_CANCELLED);
         return 0;
     }
 
-    cdata->holds = (uint32_t) claim->holds;
-    cdata->want_len = 0;
+    if (zkl_claim_holds(claim) != ngx_max(cdata->holds, 1)) {
+        cdata->holds = (uint32_t) zkl_claim_holds(claim);
+        write = 1;
+    }
 
-    return 1;
+    return write;
 }
 
 
@@ -3544,6 +3703,8 @@ zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata,
 
     op->version = version;
 
+    claim->changed = 0;
+
     zkl_session_send(op);
 }
 
@@ -3556,21 +3717,39 @@ zkl_claim_rewrite_handler(zkl_op_t *op)
     claim = op->data;
     claim->op = NULL;
 
-    if (op->rc != ZKL_OK && op->rc != ZKL_CHANGED) {
-        /* the sweep reads the claim data again */
-        claim->changed = 1;
-        return;
-    }
+    switch (op->rc) {
 
-    if (op->rc == ZKL_OK) {
+    case ZKL_OK:
 
         /* the renewals that were written are known */
 
         (void) zkl_record_renewed(claim->lock->worker->zone, claim->id.record,
                                   op->version, 0, 0, 0, 0);
+
+        if (!claim->changed && claim->state == ZKL_HELD) {
+            claim->said.holds = (uint32_t) zkl_claim_holds(claim);
+            zkl_claim_tell_listeners(&claim->written, ZKL_OK);
+        }
+
+        break;
+
+    case ZKL_CHANGED:
+        claim->changed = 1;
+        break;
+
+    case ZKL_NO_AUTH:
+    case ZKL_REFUSED:
+    case ZKL_OVER_QUOTA:
+        zkl_claim_unwritten(claim, op->rc);
+        /* fall through */
+
+    default:
+        /* the sweep reads the claim data again */
+        claim->changed = 1;
+        return;
     }
 
-    if (op->rc == ZKL_CHANGED || claim->changed) {
+    if (claim->changed) {
         zkl_claim_reread(claim, claim->watched);
 
     } else if (claim->state == ZKL_EXPIRING) {
@@ -3892,20 +4071,20 @@ zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc)
     zkl_worker_busy(claim->lock->worker);
 
     zkl_claim_answer(claim, rc == ZKL_NO_AUTH ? ZKL_DENIED : ZKL_FAILED);
-    zkl_claim_tell_listeners(claim, rc);
+    zkl_claim_tell_listeners(&claim->listeners, rc);
 }
 
 
-/* Tells the completion listeners what became of the claim. */
+/* Tells what became of the claim, or of the write of the claim data. */
 
 static void
-zkl_claim_tell_listeners(zkl_claim_t *claim, zkl_rc_e rc)
+zkl_claim_tell_listeners(ngx_queue_t *listeners, zkl_rc_e rc)
 {
     ngx_queue_t     *q;
     zkl_listener_t  *listener;
 
-    while (!ngx_queue_empty(&claim->listeners)) {
-        q = ngx_queue_head(&claim->listeners);
+    while (!ngx_queue_empty(listeners)) {
+        q = ngx_queue_head(listeners);
         ngx_queue_remove(q);
 
         listener = ngx_queue_data(q, zkl_listener_t, queue);
@@ -3956,13 +4135,12 @@ zkl_claim_done(zkl_claim_t *claim)
         zkl_node_next(claim);
     }
 
-    /* noted before the end, because this worker may die in between */
+    zkl_record_end(worker->zone, claim->id.record);
 
     if (claim->lost) {
         zkl_record_lose(worker->zone, claim->id.record);
     }
 
-    zkl_record_end(worker->zone, claim->id.record);
     zkl_record_free(worker->zone, claim->id.record);
 
     worker->claims[claim->id.record] = NULL;
@@ -3978,7 +4156,9 @@ zkl_claim_done(zkl_claim_t *claim)
     zkl_claim_answer(claim, claim->outcome);
     zkl_claim_tell(claim, ZKL_EVENT_LOST, "deleted");
 
-    zkl_claim_tell_listeners(claim, claim->lost ? ZKL_NO_NODE : ZKL_OK);
+    zkl_claim_tell_listeners(&claim->written, ZKL_NO_NODE);
+    zkl_claim_tell_listeners(&claim->listeners,
+                             claim->lost ? ZKL_NO_NODE : ZKL_OK);
 
     zkl_lock_removed(lock, &claim->entry);
     zkl_lock_leave(lock, claim);

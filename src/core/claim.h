@@ -110,23 +110,6 @@ typedef void (*zkl_event_pt)(void *data, zkl_claim_t *claim, zkl_event_e event,
     const char *reason);
 
 /*
- * Tells the caller that ends a claim: OK: the claim is gone; NO_NODE: the claim
- * was gone before; else ZooKeeper refuses to delete the znode, and the worker
- * tries again.
- */
-typedef void (*zkl_gone_pt)(void *data, zkl_rc_e rc);
-
-
-/* a completion listener: a caller that waits until a claim is gone */
-
-typedef struct {
-    ngx_queue_t                        queue;
-    zkl_gone_pt                        handler;     /* NULL: the caller left */
-    void                              *data;
-} zkl_listener_t;
-
-
-/*
  * What the worker has noted for the client, and told if there is a handler for
  * it.  WAITS goes when the claim queues again, LEASE with a renewal, ZOOKEEPER
  * when SURE comes.
@@ -222,6 +205,9 @@ struct zkl_claim_s {
     ngx_queue_t                        queue;       /* lock->claims */
     ngx_queue_t                        transient;   /* worker->transient */
     ngx_queue_t                        listeners;
+    ngx_queue_t                        written;     /* listeners that wait until
+                                                       the claim data have what
+                                                       the record has */
     zkl_lock_t                        *lock;
     zkl_terms_t                        terms;
 
@@ -311,8 +297,8 @@ struct zkl_claim_s {
      *           answer may have happened: a znode that is missing does not
      *           count as lost
      * lost:     the lease or the grace is over, or the znode or the session
-     *           gone, before a release: the record notes that, and listeners
-     *           are told NO_NODE; until a renewal or a takeover
+     *           gone, before a release: listeners are told NO_NODE; until a
+     *           renewal or a takeover
      */
     unsigned                           counting:1;
     unsigned                           single:1;
@@ -331,7 +317,6 @@ struct zkl_claim_s {
                                                        ahead, as counted last;
                                                        0: the claim is next */
     ngx_uint_t                         position;    /* as told last */
-    ngx_uint_t                         holds;       /* as counted last */
 
     u_char                             cdata[1];
 };
@@ -406,7 +391,35 @@ void zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n);
 /* Turns a held claim that has the lock alone into a reader's claim. */
 void zkl_claim_downgrade(zkl_claim_t *claim);
 
-/* This worker's claim with that id on that path, or NULL. */
+/*
+ * For calls.  keep() moves the deadline of a claim that waits at least that far
+ * off; seen() notes that a client is told of the grant; renew() does, too, and
+ * begins the lease of a held claim anew, with ttl 0 for the ttl of before;
+ * version and renewals, unless 0, are of data that a client's call has read.
+ * NGX_DECLINED: the grace, or the lease, is over.
+ */
+ngx_int_t zkl_claim_keep(zkl_claim_t *claim, ngx_msec_t grace);
+ngx_int_t zkl_claim_seen(zkl_claim_t *claim);
+ngx_int_t zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
+    uint32_t renewals);
+
+/*
+ * hold() counts a hold of a held claim more or less; NGX_DECLINED: none is
+ * there, or too many are.  told() returns NGX_AGAIN if the data of a claim that
+ * is, or becomes, durable have a shorter ttl than a client is told.  Then, and
+ * after NGX_OK of hold(), the claim data are written, and listener is told: OK;
+ * NO_NODE: the claim has ended; UNKNOWN: another session may count the lease;
+ * CHANGED: the data are no gateway's; else ZooKeeper refuses, and what the data
+ * do not have does not count.
+ */
+ngx_int_t zkl_claim_hold(zkl_claim_t *claim, ngx_uint_t less,
+    zkl_listener_t *listener);
+ngx_int_t zkl_claim_told(zkl_claim_t *claim, zkl_listener_t *listener);
+
+/* How many holds a claim has. */
+ngx_uint_t zkl_claim_holds(zkl_claim_t *claim);
+
+/* This worker's claim with that id on that path (NULL: any path), or NULL. */
 zkl_claim_t *zkl_claim_find(zkl_worker_t *worker, const zkl_id_t *id,
     ngx_str_t *path);
 
@@ -521,8 +534,6 @@ void zkl_claim_forsake(zkl_claim_t *claim);
 
 /* for the worker */
 
-/* A sibling changed the claim's record: releases, or renews, the claim. */
-void zkl_claim_rung(zkl_claim_t *claim);
 /* The worker leaves: tells the client; 0: no client waits or listens. */
 ngx_uint_t zkl_claim_shut(zkl_claim_t *claim);
 /* The worker leaves for good: ends the claim, unless the claim is held. */

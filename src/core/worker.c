@@ -16,6 +16,7 @@
 #include "core/worker.h"
 #include "shm/seq_index.h"
 #include "core/call.h"
+#include "core/serve.h"
 #include "core/adopt.h"
 #include "core/custody.h"
 #include "core/follow.h"
@@ -193,12 +194,13 @@ zkl_worker_stop(zkl_worker_t *worker)
              && (zkl_zone_replaced(zone) || zkl_worker_holds(worker, 0));
 
     worker->session = NULL;
-    worker->zone = NULL;
 
     /* what is under way is freed with the session: no claim may know of it */
 
     zkl_worker_discard(worker);
     zkl_custody_stop(worker);
+
+    worker->zone = NULL;
 
     zkl_worker_part(session, zone, successor, needed);
 
@@ -500,6 +502,7 @@ zkl_worker_wakeup_handler(ngx_event_t *ev)
 
     zkl_doorbell_answer(worker->zone->map, worker->zone->slot, zkl_worker_ring,
                         worker);
+    zkl_serve_errands(worker, 0);
 
     if (zkl_zone_orphans(worker->zone)) {
         zkl_adopt_orphans(worker);
@@ -524,16 +527,9 @@ zkl_worker_ring(void *data, uint32_t record)
     ngx_queue_t          ringing;
     ngx_queue_t         *q;
     zkl_subscription_t  *sub;
-    zkl_claim_t         *claim;
 
     ngx_log_debug1(NGX_LOG_DEBUG_HTTP, worker->log, 0,
                    "zk lock worker: rung for record %uD", record);
-
-    claim = worker->claims[record];
-
-    if (claim != NULL) {
-        zkl_claim_rung(claim);
-    }
 
     /* a handler may subscribe again, or end another subscription */
 
@@ -1008,6 +1004,7 @@ zkl_worker_sweep_handler(ngx_event_t *ev)
 
     zkl_doorbell_answer(worker->zone->map, worker->zone->slot, zkl_worker_ring,
                         worker);
+    zkl_serve_errands(worker, 1);
 
     zkl_worker_refuse_waiters(worker);
 

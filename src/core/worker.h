@@ -13,12 +13,14 @@
 #define _ZKL_WORKER_H_INCLUDED_
 
 
+#include "shm/errand.h"
 #include "shm/record.h"
 #include "zk/session.h"
 
 
 typedef struct zkl_worker_s        zkl_worker_t;
 typedef struct zkl_claim_s         zkl_claim_t;
+typedef struct zkl_call_s          zkl_call_t;
 typedef struct zkl_lock_s          zkl_lock_t;
 typedef struct zkl_subscription_s  zkl_subscription_t;
 typedef struct zkl_replace_s       zkl_replace_t;
@@ -42,6 +44,34 @@ struct zkl_subscription_s {
     unsigned                           set:1;
     unsigned                           ringing:1;   /* in queue, not node */
 };
+
+
+/*
+ * Tells that a claim is gone, or that the claim data are written: OK; NO_NODE:
+ * the claim was gone before; else what ZooKeeper has replied.
+ */
+typedef void (*zkl_heard_pt)(void *data, zkl_rc_e rc);
+
+
+/* a completion listener: waits for a claim */
+
+typedef struct {
+    ngx_queue_t                        queue;
+    zkl_heard_pt                       handler;     /* NULL: the caller left */
+    void                              *data;
+} zkl_listener_t;
+
+
+/* a call of this worker, or a sibling's errand, whose reply comes later */
+
+typedef struct {
+    zkl_listener_t                     listener;
+    zkl_worker_t                      *worker;
+    zkl_call_t                        *call;    /* NULL: an errand, whose number
+                                                   is that in worker->served */
+    ngx_uint_t                         done;    /* replies */
+    ngx_uint_t                         gone;
+} zkl_served_t;
 
 
 struct zkl_worker_s {
@@ -82,6 +112,11 @@ struct zkl_worker_s {
     ngx_uint_t                         ncalls;  /* length of calls */
     ngx_uint_t                         nawaited;    /* calls that a client waits
                                                        for */
+    zkl_call_t                        *asked[ZKL_PLACES];   /* calls that
+                                                   siblings reply to, by the
+                                                   message */
+    zkl_served_t                       served[ZKL_PLACES];  /* errands of
+                                                   siblings */
     ngx_rbtree_t                       looking; /* looks, by lock, type and
                                                    layout */
     ngx_rbtree_node_t                  looking_sentinel;

@@ -223,7 +223,9 @@ zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
 
     fixed = 2 * 64
             + sizeof(zkl_counters_t)
+            + ZKL_PLACES * sizeof(zkl_place_t)
             + map->nslots * (sizeof(zkl_slot_t)
+                             + ZKL_PLACES / 8
                              + 4 * sizeof(ngx_atomic_t))
             + 4096;
 
@@ -270,7 +272,13 @@ zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
     map->summaries = (ngx_atomic_t *) at;
     at += map->nslots * map->nsummary * sizeof(ngx_atomic_t);
 
+    map->mail = (ngx_atomic_t *) at;
+    at += map->nslots * (ZKL_PLACES / 8);
+
     at = ngx_align(at, sizeof(uint64_t));
+    map->places = (zkl_place_t *) at;
+    at += ZKL_PLACES * sizeof(zkl_place_t);
+
     map->starts = (uint64_t *) at;
     at += map->nchunks * sizeof(uint64_t);
 

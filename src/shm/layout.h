@@ -46,8 +46,8 @@
     (((ngx_atomic_uint_t) 1 << ZKL_HOLDS_BITS) - 1)
 
 
-/* of a cell's renewals or version: the number */
-#define ZKL_NUMBER                  ((ngx_atomic_uint_t) 0xffffffff)
+/* errands that are under way at a time, a multiple of ZKL_WORD_BITS */
+#define ZKL_PLACES                    128
 
 
 /* of a cell's ending: the claim may live, and only ZooKeeper knows */
@@ -55,31 +55,24 @@
 
 /*
  * A claim's record; a long path takes the next cells, too.  The slot's keeper
- * writes the fields; any worker also writes the fields that are marked (any).
+ * writes all fields but watchers.
  */
 
 typedef struct {
     ngx_atomic_t                gen;        /* odd: being written */
     ngx_atomic_t                state;
-    ngx_atomic_t                lease;      /* the deadline; 0: none, or over
-                                               (any) */
-    ngx_atomic_t                ttl;        /* (any) */
-    ngx_atomic_t                asked;      /* the gen to release; odd: by an
-                                               operator (any) */
+    ngx_atomic_t                lease;      /* the deadline; 0: none, or
+                                               over */
+    ngx_atomic_t                ttl;
     ngx_atomic_t                version;    /* of the znode's data at the last
-                                               read; upper half: a part of the
-                                               id (any) */
-    ngx_atomic_t                renewals;   /* in the znode's data; upper half:
-                                               a part of the id (any) */
+                                               read */
+    ngx_atomic_t                renewals;   /* in the znode's data */
     ngx_atomic_t                holds;      /* the number of holds, 0: not held
                                                (any more); upper half: the last
-                                               counted remote request, or the
-                                               gen at the grant (any) */
+                                               counted remote request */
     ngx_atomic_t                delivery;   /* which client was told of the
-                                               grant (any) */
+                                               grant */
     ngx_atomic_t                bound;      /* the claim ends with the worker */
-    ngx_atomic_t                lost;       /* the gen of the last claim here
-                                               that was gone before a release */
 
     /* the slots to ring (any) */
 
@@ -132,6 +125,34 @@ typedef struct {
 } zkl_slot_t;
 
 
+/* what a worker asks a sibling to do; errand.c tells which of them writes */
+
+typedef struct {
+    zkl_id_t                    id;         /* of the claim */
+    int64_t                     seq;
+    uint32_t                    type;       /* core/serve.h gives a meaning to
+                                               type, and to reply */
+    uint32_t                    forced;
+    ngx_msec_t                  ttl;
+    ngx_msec_t                  grace;
+    int32_t                     version;    /* of data that the asking worker
+                                               has read, */
+    uint32_t                    renewals;   /* and their renewals; or 0 */
+    uint32_t                    reply;
+    uint32_t                    ending;     /* the sibling ends the claim */
+} zkl_errand_t;
+
+
+typedef struct {
+    ngx_atomic_t                word;       /* a number, and the state */
+    ngx_atomic_t                owner;      /* the process that asks, or FREE */
+    ngx_atomic_t                sibling;    /* the process that is asked */
+    ngx_uint_t                  from;       /* the slots to ring */
+    ngx_uint_t                  to;
+    zkl_errand_t                errand;
+} zkl_place_t;
+
+
 /* what the master gives back when no cycle has the layout any more */
 
 typedef struct {
@@ -156,6 +177,9 @@ typedef struct {
                                                for each cell */
     ngx_atomic_t               *summaries;  /* of each slot a bit for each word
                                                of bits */
+    ngx_atomic_t               *mail;       /* of each slot a bit for each
+                                               errand */
+    zkl_place_t                *places;     /* of errands */
     u_char                     *cells;
 
     u_char                      secret[ZKL_SECRET];     /* of hashes of the

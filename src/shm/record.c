@@ -14,13 +14,9 @@
  * - A record's start is noted when the record is whole, and forgotten when the
  *   record is free: a successor finds all records of claims that may be in
  *   ZooKeeper.
- * - Any worker, not only the slot's keeper, may write the lease, the renewals,
- *   the holds and the request for a release: each is an atomic word, changed by
- *   compare and set where the old value matters, and gen stays.  A lease of 0
- *   is none, or over, and no worker renews such a lease.
- * - The upper halves of the holds, the renewals and the version differ from
- *   claim to claim of a cell, because a worker may stand still before its
- *   compare and set until another claim has the cell.
+ * - The lease, the renewals, the holds and the like are words that the keeper
+ *   writes one by one while the claim is held, and gen stays.  A lease of 0 is
+ *   none, or over.
  * - What a state says is written before the state, and read behind it.
  *
  * The cell of an id may be NULL, because a client may have made the id up.
@@ -57,15 +53,8 @@ static void zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell,
     uint32_t record, zkl_record_t *copy);
 static ngx_int_t zkl_record_get(zkl_zone_t *zone, uint32_t record,
     const zkl_id_t *id, ngx_str_t *path, zkl_record_t *copy);
-static ngx_atomic_uint_t zkl_record_anew(zkl_cell_t *cell, ngx_uint_t holds);
 static void zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl,
     ngx_msec_t grace, ngx_msec_t seen);
-static ngx_atomic_uint_t zkl_record_tag(const uint8_t *random);
-static void zkl_record_set(ngx_atomic_t *word, uint32_t n);
-static ngx_int_t zkl_record_saw(ngx_atomic_t *word, ngx_atomic_uint_t n);
-static ngx_int_t zkl_record_count(zkl_zone_t *zone, const zkl_id_t *id,
-    ngx_str_t *path, ngx_uint_t less, ngx_atomic_uint_t *mark,
-    ngx_uint_t *holds);
 
 
 ngx_int_t
@@ -113,24 +102,13 @@ zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     cell->gen |= 1;
     ngx_memory_barrier();
 
-    if ((ngx_atomic_int_t) (cell->lost - cell->gen) > 0) {
-
-        /*
-         * A long path lay here, or zkl_zone_wipe() noted a gen to come: a later
-         * claim must not be taken for a lost claim.
-         */
-
-        cell->lost = cell->gen;
-    }
-
     cell->lease = 0;
     cell->ttl = 0;
-    cell->asked = 0;
     cell->seq = -1;
     cell->czxid = 0;
     cell->since = 0;
-    cell->version = zkl_record_tag(random);
-    cell->renewals = zkl_record_tag(random);
+    cell->version = 0;
+    cell->renewals = 0;
     cell->holds = 0;
     cell->remote = 0;
     cell->quota = 0;
@@ -304,7 +282,7 @@ zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_mode_t was)
     ngx_memory_barrier();
 
     cell->was = was;
-    zkl_record_set(&cell->version, ZKL_UNREAD);
+    cell->version = ZKL_UNREAD;
     cell->slot = (uint16_t) zone->slot;
     ngx_memory_barrier();
 
@@ -374,8 +352,8 @@ zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata,
         cell->since = zkl_record_clock();
         cell->ttl = ttl;
         cell->lease = lease ? lease : 1;
-        cell->holds = zkl_record_anew(cell, ngx_max(cdata->holds, 1));
-        zkl_record_set(&cell->renewals, cdata->renewals);
+        cell->holds = ngx_max(cdata->holds, 1);
+        cell->renewals = cdata->renewals;
         cell->delivery = ZKL_DELIVERED_ELSEWHERE;
     }
 
@@ -389,10 +367,6 @@ void
 zkl_record_durable(zkl_zone_t *zone, uint32_t record)
 {
     zkl_layout_cell(zone->map, record)->durable = 1;
-
-    /* first this, then the ttl is read: record_renew() does the reverse */
-
-    ngx_memory_barrier();
 }
 
 
@@ -472,7 +446,7 @@ zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
 
     cell->since = zkl_record_clock();
     cell->ttl = ttl;
-    cell->holds = zkl_record_anew(cell, 1);
+    cell->holds = 1;
     cell->delivery = delivery;
     cell->lease = lease ? lease : 1;
 
@@ -485,19 +459,6 @@ zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
     if (cell->mode == ZKL_NODE) {
         zkl_doorbell_watchers(zone->map, record, 0);
     }
-}
-
-
-/*
- * The holds at the grant.  The gen, which stands in the place of a mark, makes
- * the word differ from that of a claim that was in the cell before: so a worker
- * that stood still while it counted a hold of that claim counts none here.
- */
-
-static ngx_atomic_uint_t
-zkl_record_anew(zkl_cell_t *cell, ngx_uint_t holds)
-{
-    return cell->gen << ZKL_HOLDS_BITS | holds;
 }
 
 
@@ -572,7 +533,7 @@ zkl_record_named(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode)
 void
 zkl_record_unread(zkl_zone_t *zone, uint32_t record)
 {
-    zkl_record_set(&zkl_layout_cell(zone->map, record)->version, ZKL_UNREAD);
+    zkl_layout_cell(zone->map, record)->version = ZKL_UNREAD;
 }
 
 
@@ -651,9 +612,9 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
     cell->state = ZKL_RECORD_FREE;
     ngx_memory_barrier();
 
-    /* end() has rung for locks; a release request waits for this */
+    /* end() has rung for locks */
 
-    if (!ended || cell->asked != 0 || cell->mode == ZKL_NODE) {
+    if (!ended || cell->mode == ZKL_NODE) {
         zkl_doorbell_watchers(zone->map, record, 1);
 
     } else {
@@ -689,13 +650,28 @@ zkl_record_ending(zkl_zone_t *zone, uint32_t record, zkl_ending_e ending)
 
 
 void
+zkl_record_lose(zkl_zone_t *zone, uint32_t record)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    if (cell->ending == ZKL_ENDING_RELEASED
+        || cell->ending == ZKL_ENDING_BROKEN)
+    {
+        cell->ending = ZKL_ENDING_UNKNOWN;
+    }
+}
+
+
+void
 zkl_record_let_go(zkl_zone_t *zone, uint32_t record)
 {
     zkl_cell_t  *cell;
 
     cell = zkl_layout_cell(zone->map, record);
 
-    if (cell->ending == ZKL_ENDING_UNKNOWN && cell->asked == 0) {
+    if (cell->ending == ZKL_ENDING_UNKNOWN) {
         cell->ending = ZKL_ENDING_RELEASED;
     }
 }
@@ -713,10 +689,6 @@ zkl_record_own(zkl_zone_t *zone, uint32_t record, zkl_record_t *copy,
 
     path->data = cell->path;
     path->len = cell->path_len;
-
-    if (cell->ending == ZKL_ENDING_UNKNOWN && cell->asked != 0) {
-        return (cell->asked & 1) ? ZKL_ENDING_BROKEN : ZKL_ENDING_RELEASED;
-    }
 
     return cell->ending;
 }
@@ -748,21 +720,6 @@ zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token, ngx_str_t *path)
     }
 
     ending = cell->ending;
-
-    if (ending == ZKL_ENDING_UNKNOWN
-        && (cell->asked & ~(ngx_atomic_uint_t) 1) == copy.gen)
-    {
-        ending = (cell->asked & 1) ? ZKL_ENDING_BROKEN : ZKL_ENDING_RELEASED;
-    }
-
-    if (cell->lost == copy.gen
-        && (ending == ZKL_ENDING_RELEASED
-            || ending == ZKL_ENDING_BROKEN))
-    {
-        /* the claim was gone before the release */
-
-        ending = ZKL_ENDING_UNKNOWN;
-    }
 
     /* the lease is over, and the delete is not confirmed yet */
 
@@ -933,31 +890,6 @@ zkl_record_watch(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     ngx_memory_barrier();
 
     return zkl_record_get(zone, record, id, path, copy);
-}
-
-
-void
-zkl_record_lose(zkl_zone_t *zone, uint32_t record)
-{
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-    cell->lost = cell->gen;
-}
-
-
-ngx_int_t
-zkl_record_lost(zkl_zone_t *zone, uint32_t record, ngx_atomic_uint_t gen)
-{
-    ngx_atomic_uint_t  lost;
-
-    lost = zkl_layout_cell(zone->map, record)->lost;
-
-    if (lost == gen) {
-        return NGX_OK;
-    }
-
-    return ((ngx_atomic_int_t) (lost - gen) > 0) ? NGX_AGAIN : NGX_DECLINED;
 }
 
 
@@ -1244,7 +1176,7 @@ zkl_record_get(zkl_zone_t *zone, uint32_t record, const zkl_id_t *id,
 
 /*
  * A record while the claim is held, or waits for a client to ask for the claim:
- * the lease and the renewals, the holds, and requests for the release.
+ * the lease and the renewals, and the holds.
  */
 
 
@@ -1262,19 +1194,15 @@ zkl_record_keep(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
 
 
 void
-zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t from,
-    ngx_msec_t lease)
+zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t lease)
 {
     zkl_cell_t  *cell;
 
     cell = zkl_layout_cell(zone->map, record);
 
-    /* a worker that tells a client from here on changes the lease first */
-
-    if (ngx_atomic_cmp_set(&cell->delivery, ZKL_DELIVERED, ZKL_UNDELIVERED)
-        && !ngx_atomic_cmp_set(&cell->lease, from, lease ? lease : 1))
-    {
-        cell->delivery = ZKL_DELIVERED_ELSEWHERE;
+    if (cell->delivery == ZKL_DELIVERED) {
+        cell->delivery = ZKL_UNDELIVERED;
+        cell->lease = lease ? lease : 1;
     }
 }
 
@@ -1283,23 +1211,19 @@ ngx_int_t
 zkl_record_lease_over(zkl_zone_t *zone, uint32_t record, ngx_msec_t now,
     ngx_msec_t *lease)
 {
-    ngx_atomic_uint_t  until;
-    zkl_cell_t        *cell;
+    zkl_cell_t  *cell;
 
     cell = zkl_layout_cell(zone->map, record);
 
-    for ( ;; ) {
-        until = cell->lease;
+    *lease = cell->lease;
 
-        if (until != 0 && (ngx_msec_int_t) (until - now) > 0) {
-            *lease = until;
-            return NGX_AGAIN;
-        }
-
-        if (ngx_atomic_cmp_set(&cell->lease, until, 0)) {
-            return NGX_OK;
-        }
+    if (*lease != 0 && (ngx_msec_int_t) (*lease - now) > 0) {
+        return NGX_AGAIN;
     }
+
+    cell->lease = 0;
+
+    return NGX_OK;
 }
 
 
@@ -1333,9 +1257,9 @@ zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
 
     /* may go down: the versions of a renamed znode begin at 0 again */
 
-    zkl_record_set(&cell->version, (uint32_t) version);
+    cell->version = (uint32_t) version;
 
-    if (renewals <= (uint32_t) cell->renewals) {
+    if (renewals <= cell->renewals) {
         return NGX_DECLINED;
     }
 
@@ -1346,8 +1270,7 @@ zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
 
     zkl_record_extend(cell, ttl, grace, seen);
 
-    (void) zkl_record_saw(&cell->renewals,
-                          (cell->renewals & ~ZKL_NUMBER) | renewals);
+    cell->renewals = renewals;
 
     return NGX_OK;
 }
@@ -1356,7 +1279,7 @@ zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
 ngx_uint_t
 zkl_record_knows(zkl_zone_t *zone, uint32_t record, uint32_t renewals)
 {
-    return renewals <= (uint32_t) zkl_layout_cell(zone->map, record)->renewals;
+    return renewals <= zkl_layout_cell(zone->map, record)->renewals;
 }
 
 
@@ -1366,76 +1289,19 @@ static void
 zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t grace,
     ngx_msec_t seen)
 {
-    ngx_msec_t         lease;
-    ngx_atomic_uint_t  until;
+    ngx_msec_t  lease;
 
     ttl = (ttl && !grace) ? ttl : cell->ttl;
     lease = zkl_now() + (grace ? grace : ttl);
 
-    do {
-        until = cell->lease;
+    if (cell->lease != 0 && cell->lease != seen
+        && (ngx_msec_int_t) (lease - cell->lease) <= 0)
+    {
+        return;
+    }
 
-        if (until != 0 && until != seen
-            && (ngx_msec_int_t) (lease - until) <= 0)
-        {
-            return;
-        }
-
-    } while (!ngx_atomic_cmp_set(&cell->lease, until, lease ? lease : 1));
-
+    cell->lease = lease ? lease : 1;
     cell->ttl = ttl;
-}
-
-
-/*
- * The upper half of the words of the renewals and the version: random bits of
- * the id, behind a key.  A worker that stood still while it renewed a claim
- * raises no number of a later claim in the cell, whose first renewals elsewhere
- * would not count, or would not stop the delete at the end of the lease.
- */
-
-static ngx_atomic_uint_t
-zkl_record_tag(const uint8_t *random)
-{
-    uint32_t  tag;
-
-    ngx_memcpy(&tag, random + ZKL_KEY, sizeof(uint32_t));
-
-    /* no bits are left where a word has 32 bits */
-
-    return (ngx_atomic_uint_t) tag << 16 << 16;
-}
-
-
-/* The claim's own worker sets the number, and the upper half stays. */
-
-static void
-zkl_record_set(ngx_atomic_t *word, uint32_t n)
-{
-    *word = (*word & ~ZKL_NUMBER) | n;
-}
-
-
-/*
- * Raises word to n.  NGX_DECLINED: n or more were seen already, or the word is
- * another claim's by now.
- */
-
-static ngx_int_t
-zkl_record_saw(ngx_atomic_t *word, ngx_atomic_uint_t n)
-{
-    ngx_atomic_uint_t  known;
-
-    do {
-        known = *word;
-
-        if (n <= known || ((n ^ known) & ~ZKL_NUMBER) != 0) {
-            return NGX_DECLINED;
-        }
-
-    } while (!ngx_atomic_cmp_set(word, known, n));
-
-    return NGX_OK;
 }
 
 
@@ -1492,6 +1358,7 @@ zkl_record_said(zkl_zone_t *zone, uint32_t record, zkl_said_t *said,
 
     said->ttl = ttl;
     said->renewals = cdata->renewals;
+    said->holds = ngx_max(cdata->holds, 1);
 
     return shorter;
 }
@@ -1555,22 +1422,38 @@ zkl_record_holds(zkl_zone_t *zone, uint32_t record)
 }
 
 
-ngx_int_t
-zkl_record_remote(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
-    zkl_claim_data_t *cdata, ngx_uint_t *holds)
+void
+zkl_record_count(zkl_zone_t *zone, uint32_t record, ngx_uint_t holds)
 {
-    uint32_t           remote;
-    ngx_atomic_uint_t  mark;
-    zkl_cell_t        *cell;
+    zkl_cell_t  *cell;
 
-    cell = zkl_layout_cell(zone->map, id->record);
+    cell = zkl_layout_cell(zone->map, record);
+    cell->holds = (cell->holds & ~ZKL_HOLDS) | holds;
+}
+
+
+ngx_int_t
+zkl_record_remote(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
+{
+    uint32_t            remote;
+    ngx_uint_t          n, less;
+    zkl_cell_t         *cell;
+    ngx_atomic_uint_t   mark;
+
+    cell = zkl_layout_cell(zone->map, record);
 
     remote = ngx_crc32_short((u_char *) cdata->want, cdata->want_len);
     mark = (ngx_atomic_uint_t) remote << ZKL_HOLDS_BITS;
 
     if (cell->remote == remote && (cell->holds & ~ZKL_HOLDS) == mark) {
-        *holds = cell->holds & ZKL_HOLDS;
         return NGX_OK;
+    }
+
+    n = cell->holds & ZKL_HOLDS;
+    less = (ngx_strncmp(cdata->want, "drop", 4) == 0);
+
+    if (n == 0 || (!less && n == ZKL_HOLDS)) {
+        return NGX_DECLINED;
     }
 
     /*
@@ -1581,242 +1464,7 @@ zkl_record_remote(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     cell->remote = remote;
     ngx_memory_barrier();
 
-    return zkl_record_count(zone, id, path,
-                            ngx_strncmp(cdata->want, "drop", 4) == 0,
-                                      &mark, holds);
-}
-
-
-ngx_uint_t
-zkl_record_asked(zkl_zone_t *zone, uint32_t record)
-{
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
-    return cell->asked != 0
-           && (cell->asked & ~(ngx_atomic_uint_t) 1) == cell->gen;
-}
-
-
-ngx_int_t
-zkl_record_renew(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
-    ngx_msec_t from, ngx_msec_t ttl, ngx_msec_t until, int32_t version,
-    uint32_t renewals)
-{
-    uint32_t      record;
-    ngx_int_t     rc;
-    ngx_msec_t    lease;
-    zkl_cell_t   *cell;
-    zkl_record_t  copy;
-
-    record = zkl_record_number(zone, id);
-    cell = zkl_layout_cell(zone->map, record);
-
-    if (cell == NULL) {
-        return NGX_DECLINED;
-    }
-
-    for ( ;; ) {
-        rc = zkl_record_get(zone, record, id, path, &copy);
-        if (rc != NGX_OK && rc != NGX_AGAIN) {
-            return rc;
-        }
-
-        if ((copy.state != ZKL_RECORD_HELD
-             && copy.state != ZKL_RECORD_WAITING)
-            || copy.lease == 0 || (from != 0 && copy.lease != from))
-        {
-            return NGX_DECLINED;
-        }
-
-        /*
-         * The ttl counts from now, even after a stop of this process, because a
-         * client may have been told of a later deadline.  The new deadline
-         * differs from the old deadline, so that record_cut() fails.
-         */
-
-        lease = until ? until : zkl_now() + ttl;
-
-        if (lease == 0 || lease == copy.lease) {
-            lease++;
-        }
-
-        if (ngx_atomic_cmp_set(&cell->lease, copy.lease, lease)) {
-            break;
-        }
-    }
-
-    if (zkl_record_saw(&cell->renewals, zkl_record_tag(id->random) | renewals)
-        == NGX_OK)
-    {
-        (void) zkl_record_saw(&cell->version, zkl_record_tag(id->random)
-                                              | (uint32_t) version);
-    }
-
-    if (copy.state == ZKL_RECORD_HELD) {
-        cell->delivery = ZKL_DELIVERED_ELSEWHERE;
-        cell->ttl = ttl;
-
-        /* the caller looks afterwards whether the znode may be durable */
-
-        ngx_memory_barrier();
-    }
-
-    if ((ngx_msec_int_t) (lease - copy.lease) < 0) {
-        zkl_doorbell_keeper(zone->map, cell->slot, record);
-    }
+    cell->holds = mark | (less ? n - 1 : n + 1);
 
     return NGX_OK;
-}
-
-
-ngx_int_t
-zkl_record_told(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
-    zkl_record_t *copy)
-{
-    uint32_t     record;
-    ngx_int_t    rc;
-    ngx_msec_t   lease;
-    zkl_cell_t  *cell;
-
-    record = zkl_record_number(zone, id);
-    cell = zkl_layout_cell(zone->map, record);
-
-    if (cell == NULL) {
-        return NGX_DECLINED;
-    }
-
-    for ( ;; ) {
-        rc = zkl_record_get(zone, record, id, path, copy);
-        if (rc != NGX_OK && rc != NGX_AGAIN) {
-            return rc;
-        }
-
-        if (copy->state != ZKL_RECORD_HELD || copy->lease == 0) {
-            return NGX_DECLINED;
-        }
-
-        if (copy->delivery == ZKL_DELIVERED_ELSEWHERE) {
-            return NGX_OK;
-        }
-
-        if (copy->delivery == ZKL_UNDELIVERED) {
-            lease = zkl_now() + copy->ttl;
-
-            if ((ngx_msec_int_t) (lease - copy->lease) <= 0) {
-                lease = copy->lease + 1;
-            }
-
-            lease = lease ? lease : 1;
-
-            if (!ngx_atomic_cmp_set(&cell->lease, copy->lease, lease)) {
-                continue;
-            }
-
-            copy->lease = lease;
-        }
-
-        if (ngx_atomic_cmp_set(&cell->delivery, copy->delivery,
-                               ZKL_DELIVERED_ELSEWHERE))
-        {
-            return NGX_OK;
-        }
-    }
-}
-
-
-ngx_int_t
-zkl_record_hold(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
-    ngx_uint_t less, ngx_uint_t *holds)
-{
-    return zkl_record_count(zone, id, path, less, NULL, holds);
-}
-
-
-/* mark: the remote request that is counted; NULL: the mark stays. */
-
-static ngx_int_t
-zkl_record_count(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
-    ngx_uint_t less, ngx_atomic_uint_t *mark, ngx_uint_t *holds)
-{
-    uint32_t           record;
-    ngx_int_t          rc;
-    ngx_atomic_uint_t  was, n;
-    zkl_cell_t        *cell;
-    zkl_record_t       copy;
-
-    record = zkl_record_number(zone, id);
-    cell = zkl_layout_cell(zone->map, record);
-
-    if (cell == NULL) {
-        return NGX_DECLINED;
-    }
-
-    for ( ;; ) {
-        was = cell->holds;
-        n = was & ZKL_HOLDS;
-
-        rc = zkl_record_get(zone, record, id, path, &copy);
-        if (rc != NGX_OK && rc != NGX_AGAIN) {
-            return rc;
-        }
-
-        if (copy.state != ZKL_RECORD_HELD || copy.holds == 0
-            || (!less && copy.holds == ZKL_HOLDS))
-        {
-            return NGX_DECLINED;
-        }
-
-        if (n != copy.holds) {
-            continue;
-        }
-
-        n = less ? n - 1 : n + 1;
-
-        if (ngx_atomic_cmp_set(&cell->holds, was, n | (mark ? *mark
-                                         : was & ~ZKL_HOLDS)))
-        {
-            *holds = n;
-            return rc;
-        }
-    }
-}
-
-
-ngx_int_t
-zkl_record_request(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
-    ngx_uint_t broken)
-{
-    uint32_t      record;
-    ngx_int_t     rc;
-    zkl_cell_t   *cell;
-    zkl_record_t  copy;
-
-    rc = zkl_record_watch(zone, id, path, &copy);
-    if (rc != NGX_OK && rc != NGX_AGAIN) {
-        return rc;
-    }
-
-    record = copy.id.record;
-    cell = zkl_layout_cell(zone->map, record);
-
-    /*
-     * The gen ties the request to this claim, if another claim has the cell by
-     * now.  The claim is read again afterwards, because free() rings for a
-     * request only if asked is set by then.
-     */
-
-    cell->asked = broken ? copy.gen | 1 : copy.gen;
-
-    ngx_memory_barrier();
-
-    rc = zkl_record_get(zone, record, id, path, &copy);
-    if (rc != NGX_OK && rc != NGX_AGAIN) {
-        return rc;
-    }
-
-    zkl_doorbell_keeper(zone->map, cell->slot, record);
-
-    return rc;
 }

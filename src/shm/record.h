@@ -2,12 +2,11 @@
 /*
  * Records: what the workers of a gateway know of each other's claims.
  *
- * A record has one writer, the keeper of the record's slot; each field that any
- * worker may change is an atomic word.  The random part of a claim's id
- * identifies the claim's record: if the cell has another random part, the claim
- * has no record any more.  The keeper knows in private memory which cells of a
- * chunk are in use; the zone says at which cells records start, so that a
- * successor finds the records.
+ * A record has one writer, the keeper of the record's slot.  The random part of
+ * a claim's id identifies the claim's record: if the cell has another random
+ * part, the claim has no record any more.  The keeper knows in private memory
+ * which cells of a chunk are in use; the zone says at which cells records
+ * start, so that a successor finds the records.
  */
 
 
@@ -72,6 +71,7 @@ typedef enum {
 typedef struct {
     ngx_msec_t                       ttl;       /* 0: none, or not read yet */
     uint32_t                         renewals;
+    uint32_t                         holds;
 } zkl_said_t;
 
 
@@ -188,16 +188,6 @@ ngx_int_t zkl_record_forsaken(zkl_zone_t *zone, const zkl_id_t *id,
     ngx_str_t *path);
 
 /*
- * lose() notes, before an own record is ended and freed, that the claim was
- * gone before any client released the claim.  lost() says whether the claim
- * that had that gen in any record was lost: NGX_OK if so, NGX_DECLINED if not,
- * NGX_AGAIN if not known any more, because a later claim in that cell was lost.
- */
-void zkl_record_lose(zkl_zone_t *zone, uint32_t record);
-ngx_int_t zkl_record_lost(zkl_zone_t *zone, uint32_t record,
-    ngx_atomic_uint_t gen);
-
-/*
  * Counts an own record under key, a hash that is not 0, until the record is
  * freed.  NGX_BUSY: max claims count under the key already.
  */
@@ -213,6 +203,8 @@ zkl_ending_e zkl_record_own(zkl_zone_t *zone, uint32_t record,
 
 /* Notes how an own record's claim ends, or is about to end. */
 void zkl_record_ending(zkl_zone_t *zone, uint32_t record, zkl_ending_e ending);
+/* Notes that the claim was gone before any client released the claim. */
+void zkl_record_lose(zkl_zone_t *zone, uint32_t record);
 /* Notes that the gateway releases the claim, unless another end was noted. */
 void zkl_record_let_go(zkl_zone_t *zone, uint32_t record);
 
@@ -240,14 +232,13 @@ void zkl_record_keep(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
 
 /*
  * Sets the deadline of an own held record whose client was not told of the
- * grant, unless another client was told or the lease is not `from` any more.
+ * grant, unless another client was told.
  */
-void zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t from,
-    ngx_msec_t lease);
+void zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t lease);
 
 /*
  * Whether the lease of an own held record is over at now.  NGX_OK: over, and
- * the lease is closed for renewal; NGX_AGAIN: not over, *lease is the deadline.
+ * cannot be renewed any more; NGX_AGAIN: not over, *lease is the deadline.
  */
 ngx_int_t zkl_record_lease_over(zkl_zone_t *zone, uint32_t record,
     ngx_msec_t now, ngx_msec_t *lease);
@@ -301,8 +292,8 @@ void zkl_record_cdata(zkl_zone_t *zone, uint32_t record,
     zkl_claim_data_t *cdata);
 
 /*
- * Notes that a client was told of an own claim's grant, as the data say.
- * NGX_OK: no client had been told before, and the lease counts from now;
+ * Notes that a client is told of an own claim's grant: the lease is not cut any
+ * more.  NGX_OK: no client had been told before, and the lease counts from now;
  * NGX_DECLINED: a client had been told, or the claim is not held.
  */
 ngx_int_t zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl);
@@ -311,14 +302,13 @@ ngx_int_t zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl);
 ngx_uint_t zkl_record_holds(zkl_zone_t *zone, uint32_t record);
 
 /*
- * Counts the remote request of a gateway in the holds of an own record, unless
- * the request was counted before; *holds is the number of holds afterwards.
+ * count() sets the number of holds of an own record.  remote() counts the
+ * remote request of a gateway, unless the request was counted before;
+ * NGX_DECLINED: the claim is not held, or the number is the largest.
  */
-ngx_int_t zkl_record_remote(zkl_zone_t *zone, const zkl_id_t *id,
-    ngx_str_t *path, zkl_claim_data_t *cdata, ngx_uint_t *holds);
-
-/* Whether a worker has asked for the release of an own record. */
-ngx_uint_t zkl_record_asked(zkl_zone_t *zone, uint32_t record);
+void zkl_record_count(zkl_zone_t *zone, uint32_t record, ngx_uint_t holds);
+ngx_int_t zkl_record_remote(zkl_zone_t *zone, uint32_t record,
+    zkl_claim_data_t *cdata);
 
 /*
  * Calls handler for each record of an adopted slot; handler may free the
@@ -329,44 +319,20 @@ void zkl_record_inherit(zkl_zone_t *zone, zkl_inherit_pt handler, void *data);
 
 
 /*
- * Any record.  All return NGX_DECLINED if the zone has no claim with that id on
- * that path (any more), and NGX_ABORT if the keeper died or was stopped in a
+ * Any record.  Both return NGX_DECLINED if the zone has no claim with that id
+ * on that path (any more), and NGX_ABORT if the keeper died or was stopped in a
  * write of the record, so that the content proves nothing.  NGX_AGAIN: no
- * process keeps the claim's session at this moment.  Then the copy is good,
- * holds and the request for a release count, but no watch is set; renew and
- * told return NGX_OK.
+ * process keeps the claim's session at this moment.  Then the copy is good, but
+ * no watch is set.
  *
  * read:    makes a copy
  * watch:   makes a copy, and rings this worker's doorbell when the claim ends
- *          or changes, and when the record is freed after a release request
- * renew:   sets the deadline to until or, if until is 0, to ttl from now, and
- *          rings the keeper if the new deadline is earlier.  Declined unless
- *          the claim is held, or waits for a client to ask for the claim, and
- *          the lease is not over; declined, too, if from is neither 0 nor the
- *          deadline: a worker has granted or renewed the claim.  version and
- *          renewals are of the znode's data, if the data are older than this
- *          renewal, or 0.  The client that renews a held claim counts as told
- * told:    makes a copy for a client that is told of the grant: from now on,
- *          the lease is not cut.  If no client was told before, the lease
- *          counts from now, but is not made shorter.  Declined unless the
- *          claim is held, and the lease is not over
- * hold:    adds a hold or, with less, takes a hold away; *holds is the number
- *          of holds afterwards; 0: the caller has to release the claim
- * request: asks the keeper to release the claim; broken: for an operator
+ *          or changes
  */
 ngx_int_t zkl_record_read(zkl_zone_t *zone, const zkl_id_t *id,
     ngx_str_t *path, zkl_record_t *copy);
 ngx_int_t zkl_record_watch(zkl_zone_t *zone, const zkl_id_t *id,
     ngx_str_t *path, zkl_record_t *copy);
-ngx_int_t zkl_record_renew(zkl_zone_t *zone, const zkl_id_t *id,
-    ngx_str_t *path, ngx_msec_t from, ngx_msec_t ttl, ngx_msec_t until,
-    int32_t version, uint32_t renewals);
-ngx_int_t zkl_record_told(zkl_zone_t *zone, const zkl_id_t *id,
-    ngx_str_t *path, zkl_record_t *copy);
-ngx_int_t zkl_record_hold(zkl_zone_t *zone, const zkl_id_t *id,
-    ngx_str_t *path, ngx_uint_t less, ngx_uint_t *holds);
-ngx_int_t zkl_record_request(zkl_zone_t *zone, const zkl_id_t *id,
-    ngx_str_t *path, ngx_uint_t broken);
 
 /*
  * How the claim of a token ended.  The claim's cell tells until another claim

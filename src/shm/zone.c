@@ -409,22 +409,17 @@ zkl_zone_free(zkl_zone_t *zone)
 }
 
 
-/*
- * Frees all records of a slot whose session is over.  If the keeper died while
- * the end of the session came, no process knows whether a claim was still there
- * at the release: zkl_record_lost() then returns NGX_AGAIN.
- */
+/* Frees all records of a slot whose session is over. */
 
 static void
 zkl_zone_wipe(zkl_zone_t *zone)
 {
     uint32_t       record;
-    ngx_uint_t     i, k, keyed;
+    ngx_uint_t     i, k;
     zkl_layout_t  *map;
     zkl_cell_t    *cell;
 
     map = zone->map;
-    keyed = map->slots[zone->slot].keyed;
 
     for (i = 0; i < map->nchunks; i++) {
 
@@ -438,14 +433,6 @@ zkl_zone_wipe(zkl_zone_t *zone)
 
             if (map->starts[i] & ((uint64_t) 1 << k)) {
                 zkl_quota_give_back(map, cell);
-            }
-
-            if (!keyed) {
-
-                /* a gen to come: zkl_record_begin() corrects that */
-
-                cell->lost = cell->gen + 2;
-                ngx_memory_barrier();
             }
 
             /* the further cells of a long path hold any bytes */

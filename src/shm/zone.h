@@ -13,6 +13,7 @@
  *            the lock is long (see shm/record.h)
  *   index    (lock, seq) -> cell, a hint: the record tells the truth
  *   moved    id -> cell of a claim that was taken over, a hint, too
+ *   places   what a worker asks a sibling to do (see shm/errand.h)
  *
  * A slot outlives its keeper.  Each worker has a home, the slot of the worker's
  * own session.  When a worker dies or leaves, the worker's slots are orphans,
@@ -58,6 +59,8 @@ typedef struct {
                                                slots of this worker */
     ngx_uint_t                  chunk;      /* of the last taken cell */
     ngx_uint_t                  next;       /* the first cell to try in chunk */
+    ngx_uint_t                  place;      /* the first place to try for an
+                                               errand */
 
     u_char                      random[256];
     size_t                      nrandom;    /* bytes of random that are left */

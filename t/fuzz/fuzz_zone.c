@@ -13,17 +13,17 @@
  * - A call with an id or path that may not exist reads and writes only inside
  *   the zone.  No two records share a cell, new records included.
  * - A worker that leaves has no cells and no slot any more.
- * - The holds and renewals of a claim are not counted in a later claim of the
- *   same cell, nor is the version of the claim's data noted there.
+ * - An errand comes to the worker of the claim, once, or is taken back.
  */
 
 
 #include "fuzz.h"
 #include "ngx_stub.h"
+#include "shm/errand.h"
 #include "shm/seq_index.h"
 
 
-#define PAGES       19
+#define PAGES       24
 #define RECORDS     24
 #define SUCCESSORS       16
 #define CELLS       256
@@ -66,14 +66,18 @@ static size_t                   size;
 static ngx_str_t                paths[6];
 static known_t                  known[RECORDS];
 static ngx_uint_t               nknown;
+static ngx_uint_t               ntaken, last_taken;
+static zkl_errand_t             last_errand;
 
 
 static void set_up(void);
-static void reuse(void);
 static zkl_zone_t *join(ngx_pid_t pid);
 static void live(zkl_zone_t **zones, fuzz_input_t *in);
 static void make(zkl_zone_t *zone, ngx_uint_t dying, fuzz_input_t *in);
 static void change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in);
+static void ask(zkl_zone_t *own, zkl_zone_t *other, known_t *k,
+    ngx_uint_t how);
+static void taken(void *data, ngx_uint_t n, zkl_errand_t *errand);
 static void compare(zkl_zone_t **zones);
 static void tear(fuzz_input_t *in);
 static void meet(zkl_zone_t *zone, fuzz_input_t *in);
@@ -168,63 +172,11 @@ set_up(void)
                 paths[i].data[k] = (k % 200 == 0) ? '/' : (u_char) ('a' + i);
             }
         }
-
-        reuse();
     }
 
     ngx_memcpy(base, pristine, size);
     nknown = 0;
     stub_reset();
-}
-
-
-/*
- * A worker that counts a hold or a renewal compares the word before the write,
- * and may stand still in between until another claim is in the cell.
- */
-
-static void
-reuse(void)
-{
-    zkl_id_t           id;
-    ngx_uint_t         times;
-    zkl_cell_t        *cell;
-    zkl_zone_t        *zone;
-    ngx_atomic_uint_t  holds, renewals, version;
-
-    stub_reset();
-    zone = join(STAYING);
-    cell = NULL;
-    holds = 0;
-    renewals = 0;
-    version = 0;
-
-    for (times = 0; times <= ZKL_CHUNK; times++) {
-        rule(zkl_record_take(zone, &paths[0], ZKL_MUTEX, NULL, &id) == NGX_OK,
-             "the zone is full");
-
-        if (times % ZKL_CHUNK == 0) {
-            zkl_record_publish(zone, id.record, (int64_t) times, 1, 0);
-            zkl_record_grant(zone, id.record, 10, 10, ZKL_DELIVERED);
-
-            rule(cell == NULL || (cell == zkl_layout_cell(map, id.record)
-                                  && cell->holds != holds
-                                  && cell->renewals != renewals
-                                  && cell->version != version),
-                 "two claims of a cell have the same holds, renewals or "
-                 "version");
-
-            cell = zkl_layout_cell(map, id.record);
-            holds = cell->holds;
-            renewals = cell->renewals;
-            version = cell->version;
-        }
-
-        zkl_record_end(zone, id.record);
-        zkl_record_free(zone, id.record);
-    }
-
-    zkl_zone_free(zone);
 }
 
 
@@ -315,8 +267,6 @@ static void
 change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
 {
     uint32_t      awaited;
-    ngx_int_t     rc;
-    ngx_uint_t    holds;
     ngx_str_t    *path;
     zkl_zone_t   *own, *other;
     zkl_record_t  copy;
@@ -372,21 +322,15 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
         break;
 
     case 6:
-        rc = zkl_record_renew(other, &k->id, path, 0, 20,
-                              stub_clock + fuzz_byte(in), 0, 0);
-        rule(rc == NGX_OK || rc == NGX_DECLINED, "renew: %d", (int) rc);
-        rule(k->state != ZKL_RECORD_HELD || rc == NGX_OK,
-             "a held one is not renewed");
+        zkl_record_keep(own, k->id.record, 20, stub_clock + fuzz_byte(in));
         break;
 
     case 7:
-        rc = zkl_record_hold(other, &k->id, path, fuzz_byte(in) & 1, &holds);
-        rule(rc == NGX_OK || rc == NGX_DECLINED, "hold: %d", (int) rc);
+        zkl_record_count(own, k->id.record, fuzz_byte(in));
         break;
 
     case 8:
-        rule(zkl_record_request(other, &k->id, path, 0) == NGX_OK, "ask");
-        rule(zkl_record_asked(own, k->id.record), "not asked");
+        ask(own, other, k, fuzz_below(in, 4));
         break;
 
     case 9:
@@ -401,6 +345,69 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
         (void) zkl_seq_index_await(other, path, fuzz_byte(in), &awaited);
         break;
     }
+}
+
+
+/*
+ * An errand that the record's worker does not take (0), takes (1), or replies
+ * to (2); or that is not taken back (3).
+ */
+
+static void
+ask(zkl_zone_t *own, zkl_zone_t *other, known_t *k, ngx_uint_t how)
+{
+    ngx_int_t      rc;
+    ngx_pid_t      self;
+    ngx_uint_t     n, state;
+    zkl_errand_t   errand, back;
+
+    self = ngx_pid;
+
+    ngx_memzero(&errand, sizeof(zkl_errand_t));
+    errand.id = k->id;
+    errand.seq = k->seq;
+    errand.ttl = how + 1;
+
+    stub_become(k->dying ? STAYING : DYING);
+
+    rc = zkl_errand_send(other, k->id.record, &errand, &n);
+    rule(rc == NGX_OK, "send: %d", (int) rc);
+
+    if (how == 1 || how == 2) {
+        stub_become(k->dying ? DYING : STAYING);
+        ntaken = 0;
+        zkl_errand_take(own, 0, taken, own);
+
+        rule(ntaken != 0 && last_taken == n
+             && last_errand.ttl == errand.ttl
+             && ngx_memcmp(&last_errand.id, &k->id, sizeof(zkl_id_t)) == 0,
+             "the errand was not taken");
+
+        if (how == 2) {
+            zkl_errand_reply(own, n, 9);
+        }
+
+        stub_become(k->dying ? STAYING : DYING);
+    }
+
+    if (how != 3) {
+        state = zkl_errand_free(other, n, &back);
+        rule(state == how && back.ttl == errand.ttl
+             && (how != 2 || back.reply == 9), "the state is %u, not %u",
+             (unsigned) state, (unsigned) how);
+    }
+
+    stub_become(self);
+}
+
+
+static void
+taken(void *data, ngx_uint_t n, zkl_errand_t *errand)
+{
+    (void) data;
+    ntaken++;
+    last_taken = n;
+    last_errand = *errand;
 }
 
 
@@ -487,11 +494,12 @@ meet(zkl_zone_t *zone, fuzz_input_t *in)
     uint32_t      record;
     ngx_int_t     rc;
     ngx_str_t    *path;
-    ngx_uint_t    times, op, holds;
+    ngx_uint_t    times, op, n;
     zkl_id_t      id;
     zkl_cell_t   *cell;
     zkl_record_t  copy;
     zkl_counts_t  counts;
+    zkl_errand_t  errand;
 
     for (times = fuzz_below(in, 16); times != 0; times--) {
         op = fuzz_byte(in);
@@ -518,15 +526,25 @@ meet(zkl_zone_t *zone, fuzz_input_t *in)
             break;
 
         case 2:
-            rc = zkl_record_renew(zone, &id, path, 0, 5, fuzz_32(in), 7, 8);
+            ngx_memzero(&errand, sizeof(zkl_errand_t));
+            rc = zkl_errand_send(zone, id.record, &errand, &n);
+            rule(rc == NGX_OK || rc == NGX_DECLINED || rc == NGX_BUSY,
+                 "send: %d", (int) rc);
+
+            if (rc == NGX_OK && (op & 64)) {
+                (void) zkl_errand_free(zone, n, &errand);
+            }
+
+            rc = NGX_OK;
             break;
 
         case 3:
-            rc = zkl_record_hold(zone, &id, path, op & 64, &holds);
+            zkl_errand_take(zone, 1, taken, zone);
+            rc = NGX_OK;
             break;
 
         case 4:
-            rc = zkl_record_request(zone, &id, path, 0);
+            rc = NGX_OK;
             break;
 
         case 5:
@@ -558,7 +576,6 @@ static void
 rung(void *data, uint32_t record)
 {
     (void) data;
-
     rule(record < map->ncells, "a sub of no cell: %u", record);
 }
 

@@ -34,6 +34,7 @@ CDATA = "base/claim_data.c"
 VIEW = "base/view.c"
 MAP = "shm/layout.c"
 RECORD = "shm/record.c"
+ERRAND = "shm/errand.c"
 ANSWER = "../command/json.c"
 LOOK = "../command/look.c"
 
@@ -109,12 +110,10 @@ MUTANTS = [
     ("zone", RECORD, "            cell->seq = -1;\n\n"
      "            if (cell->mode == ZKL_NODE) {",
      "            if (cell->mode == ZKL_NODE) {"),
-    ("zone", RECORD, "return cell->gen << ZKL_HOLDS_BITS | holds;",
-     "return (cell->gen & 0) | holds;"),
-    ("zone", RECORD, "cell->renewals = zkl_record_tag(random);",
-     "cell->renewals = 0;"),
-    ("zone", RECORD, "cell->version = zkl_record_tag(random);",
-     "cell->version = 0;"),
+    ("zone", ERRAND, "zkl_errand_copy(place, &errand);\n\n    if (!",
+     "if (!"),
+    ("zone", ERRAND, "zkl_place_set(word, ZKL_PLACE_LEFT)))",
+     "zkl_place_set(word, ZKL_PLACE_IDLE)))"),
 
     ("command", ANSWER, "p[2] <= 0xae)", "p[2] < 0xae)"),
     ("command", ANSWER, "strlen(body) != len", "len == 1"),

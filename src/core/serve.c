@@ -1,0 +1,270 @@
+
+/*
+ * Serving: what a claim's worker does for a call, its own or a sibling's.
+ *
+ * Only the claim's worker changes a claim and the claim's record, so a call
+ * that renews, holds or releases a claim asks that worker: by zkl_serve() if
+ * the claim is this worker's, by an errand if it is a sibling's.  The reply
+ * tells what the claim's worker knows; that the claim's znode is there the call
+ * reads from ZooKeeper itself.
+ *
+ * A reply that needs ZooKeeper, to a release or a hold, comes later: from the
+ * claim's listener, which is in the call, or in worker->served for an errand.
+ *
+ * Everything here runs on the event loop.
+ */
+
+
+#include "core/serve.h"
+
+
+static zkl_reply_e zkl_serve_held(zkl_claim_t *claim, zkl_errand_t *errand,
+    zkl_served_t *served);
+static zkl_reply_e zkl_serve_release(zkl_claim_t *claim,
+    zkl_errand_t *errand, zkl_served_t *served);
+static zkl_reply_e zkl_serve_later(zkl_served_t *served, zkl_reply_e done,
+    zkl_reply_e gone);
+static void zkl_serve_handler(void *data, zkl_rc_e rc);
+static void zkl_serve_errand(void *data, ngx_uint_t n, zkl_errand_t *errand,
+    ngx_uint_t replied);
+
+
+zkl_reply_e
+zkl_serve(zkl_claim_t *claim, zkl_errand_t *errand, zkl_served_t *served)
+{
+    served->listener.handler = zkl_serve_handler;
+    served->listener.data = served;
+
+    if (claim->entry.seq != errand->seq || claim->state == ZKL_TAKE) {
+
+        /* another session may count the lease: only ZooKeeper knows */
+
+        return ZKL_REPLY_ABSENT;
+    }
+
+    if (errand->type == ZKL_RELEASE || errand->type == ZKL_BREAK) {
+        return zkl_serve_release(claim, errand, served);
+    }
+
+    if (claim->state == ZKL_HELD) {
+        return zkl_serve_held(claim, errand, served);
+    }
+
+    if (claim->state != ZKL_WAIT
+        || (errand->type == ZKL_INSPECT
+            && zkl_claim_keep(claim, errand->grace) != NGX_OK))
+    {
+        return ZKL_REPLY_OVER;
+    }
+
+    return ZKL_REPLY_WAITS;
+}
+
+
+static zkl_reply_e
+zkl_serve_held(zkl_claim_t *claim, zkl_errand_t *errand, zkl_served_t *served)
+{
+    switch (errand->type) {
+
+    case ZKL_RENEW:
+    case ZKL_HOLD:
+
+        if (zkl_claim_renew(claim, errand->ttl, errand->version,
+                            errand->renewals)
+            != NGX_OK)
+        {
+            return ZKL_REPLY_OVER;
+        }
+
+        if (errand->type == ZKL_HOLD) {
+            return zkl_claim_hold(claim, 0, &served->listener) == NGX_OK
+                   ? zkl_serve_later(served, ZKL_REPLY_COUNTED, ZKL_REPLY_GONE)
+                   : ZKL_REPLY_OVER;
+        }
+
+        /* a session that takes the claim over has to know the longer ttl */
+
+        return zkl_claim_told(claim, &served->listener) == NGX_AGAIN
+               ? zkl_serve_later(served, ZKL_REPLY_OK, ZKL_REPLY_GONE)
+               : ZKL_REPLY_OK;
+
+    default: /* ZKL_DOWNGRADE, ZKL_INSPECT */
+
+        if (zkl_claim_seen(claim) != NGX_OK) {
+            return ZKL_REPLY_OVER;
+        }
+
+        if (errand->type == ZKL_DOWNGRADE) {
+            zkl_claim_downgrade(claim);
+        }
+
+        return ZKL_REPLY_OK;
+    }
+}
+
+
+/*
+ * Ends the claim, or takes a hold away.  Once this worker's session may be
+ * over, another session may count the lease of a durable claim, and further
+ * holds: then the call reads ZooKeeper.  So does a sibling's, which does not
+ * wait for this worker's session for long.
+ */
+
+static zkl_reply_e
+zkl_serve_release(zkl_claim_t *claim, zkl_errand_t *errand,
+    zkl_served_t *served)
+{
+    ngx_uint_t     alive;
+    zkl_worker_t  *worker;
+
+    worker = claim->lock->worker;
+    alive = zkl_session_alive(worker->session);
+
+    if (!alive && (claim->lasting == ZKL_DURABLE || served->call == NULL)) {
+        return ZKL_REPLY_ABSENT;
+    }
+
+    if (errand->type == ZKL_RELEASE && zkl_claim_holds(claim) > 1
+        && claim->state == ZKL_EXPIRING)
+    {
+        /* the data may tell of a renewal: that hold is taken away there */
+
+        return ZKL_REPLY_ABSENT;
+    }
+
+    if (errand->type == ZKL_RELEASE && zkl_claim_holds(claim) > 1
+        && claim->state == ZKL_HELD)
+    {
+        if (!alive || !zkl_session_ready(worker->session)) {
+            return ZKL_REPLY_AGAIN;
+        }
+
+        (void) zkl_claim_hold(claim, 1, &served->listener);
+
+        /* a hold that was taken away is gone with the claim */
+
+        return zkl_serve_later(served, ZKL_REPLY_COUNTED, ZKL_REPLY_OK);
+    }
+
+    if (served->call == NULL
+        && (claim->state == ZKL_WAIT || claim->state == ZKL_HELD))
+    {
+        zkl_errand_ending(worker->zone, served - worker->served);
+    }
+
+    zkl_record_ending(worker->zone, claim->id.record, errand->forced
+                                                      ? ZKL_ENDING_BROKEN
+                                                      : ZKL_ENDING_RELEASED);
+
+    (void) zkl_serve_later(served, ZKL_REPLY_OK, ZKL_REPLY_GONE);
+
+    zkl_claim_release(claim, &served->listener);
+
+    return ZKL_REPLY_LATER;
+}
+
+
+/* The replies if the claim's listener hears OK, or NO_NODE. */
+
+static zkl_reply_e
+zkl_serve_later(zkl_served_t *served, zkl_reply_e done, zkl_reply_e gone)
+{
+    served->done = done;
+    served->gone = gone;
+
+    return ZKL_REPLY_LATER;
+}
+
+
+/* A call of this worker hears of the reply, or the sibling. */
+
+static void
+zkl_serve_handler(void *data, zkl_rc_e rc)
+{
+    zkl_served_t  *served = data;
+
+    ngx_uint_t  reply;
+
+    switch (rc) {
+
+    case ZKL_OK:
+        reply = served->done;
+        break;
+
+    case ZKL_NO_NODE:
+        reply = served->gone;
+        break;
+
+    case ZKL_UNSENT:
+    case ZKL_UNKNOWN:
+        reply = ZKL_REPLY_UNKNOWN;
+        break;
+
+    case ZKL_CHANGED:
+        reply = ZKL_REPLY_FOREIGN;
+        break;
+
+    case ZKL_NO_AUTH:
+        reply = ZKL_REPLY_DENIED;
+        break;
+
+    case ZKL_OVER_QUOTA:
+        reply = ZKL_REPLY_NO_ROOM;
+        break;
+
+    default:
+        reply = ZKL_REPLY_REFUSED;
+        break;
+    }
+
+    if (served->call != NULL) {
+        zkl_call_replied(served->call, reply);
+        return;
+    }
+
+    zkl_errand_reply(served->worker->zone, served - served->worker->served,
+                     reply);
+}
+
+
+void
+zkl_serve_errands(zkl_worker_t *worker, ngx_uint_t all)
+{
+    zkl_errand_take(worker->zone, all, zkl_serve_errand, worker);
+}
+
+
+static void
+zkl_serve_errand(void *data, ngx_uint_t n, zkl_errand_t *errand,
+    ngx_uint_t replied)
+{
+    zkl_worker_t  *worker = data;
+
+    zkl_claim_t   *claim;
+    zkl_reply_e    reply;
+    zkl_served_t  *served;
+
+    if (replied && worker->asked[n] != NULL) {
+        zkl_call_rung(worker->asked[n]);
+        return;
+    }
+
+    if (replied) {
+
+        /* the call does not wait any more */
+
+        (void) zkl_errand_free(worker->zone, n, errand);
+        return;
+    }
+
+    served = &worker->served[n];
+    served->worker = worker;
+    served->call = NULL;
+
+    claim = zkl_claim_find(worker, &errand->id, NULL);
+    reply = claim ? zkl_serve(claim, errand, served) : ZKL_REPLY_ABSENT;
+
+    if (reply != ZKL_REPLY_LATER) {
+        zkl_errand_reply(worker->zone, n, reply);
+    }
+}
