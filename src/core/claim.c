@@ -2484,15 +2484,6 @@ zkl_claim_take_handler(zkl_op_t *op)
 
     } else if (op->rc == ZKL_OK) {
         zkl_claim_take_read(claim, op);
-
-    } else if (claim->term == -1 && claim->adoption == NULL
-               && claim->gate != NULL
-               && op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN)
-    {
-        /* ZooKeeper refuses to tell: the entry is read again, later */
-
-        zkl_custody_doubt(claim);
-        zkl_claim_forsake(claim);
     }
 
     /* else the sweep, or the next connection, tries again */
@@ -2533,22 +2524,6 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 
         zkl_claim_cdata(claim, &cdata);
         cdata.revoke = 1;
-    }
-
-    if (claim->term == -1 && claim->gate != NULL
-        && (op->owner != 0 || cdata.gate_len != ZKL_GATE_LEN
-            || ngx_memcmp(cdata.gate, zkl_custody_name(claim->gate),
-                          ZKL_GATE_LEN)
-               != 0))
-    {
-        ngx_log_error(NGX_LOG_WARN, lock->worker->log, 0,
-                      "the claim \"%V\" is entered below the gate \"%*s\", "
-                      "but is no lease of that gate: the entry is deleted",
-                      &op->path, (size_t) ZKL_GATE_LEN,
-                      zkl_custody_name(claim->gate));
-
-        zkl_claim_forsake(claim);
-        return;
     }
 
     if (op->owner != 0) {
@@ -2875,12 +2850,7 @@ zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     }
 
     if (claim->gate != gate) {
-
-        /* only the claim's data show which of two entries is true */
-
-        return (claim->gate != NULL && claim->lasting == ZKL_DURABLE
-                && claim->state == ZKL_HELD)
-               ? NGX_ABORT : NGX_AGAIN;
+        return NGX_AGAIN;
     }
 
     if (claim->state == ZKL_TAKE) {
@@ -2910,11 +2880,7 @@ zkl_claim_adopt(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
     claim = zkl_claim_find(worker, &child.id, path);
 
     if (claim != NULL && claim->entry.seq == child.seq) {
-
-        /* what an entry tells may be wrong until the znode is read */
-
-        return (claim->state == ZKL_TAKE && claim->term == -1)
-               ? NGX_ERROR : NGX_BUSY;
+        return NGX_BUSY;
     }
 
     claim = zkl_claim_enter(worker, path, &child, NULL, record, &rc);
@@ -2971,15 +2937,18 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 
     worker->claims[claim->id.record] = claim;
 
-    /* the view may have the znode as another gateway's claim */
-
-    zkl_lock_forget(lock);
-
     zkl_claim_state(claim, ZKL_TAKE);
 
-    if (lock->nclaims > 1) {
-        lock->partial = 1;
-        zkl_lock_list(lock);
+    if (lock->node || zkl_view_knows(&lock->view, child->seq)) {
+
+        /* the view may have the znode as another gateway's claim */
+
+        zkl_lock_forget(lock);
+
+        if (lock->nclaims > 1) {
+            lock->partial = 1;
+            zkl_lock_list(lock);
+        }
     }
 
     return claim;

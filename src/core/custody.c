@@ -24,7 +24,8 @@
  *                                   or LOOK, if another client has set the
  *                                   directory
  *   READ    reads of the entries    OWNED; EMPTY, if there is nothing; or LIST,
- *           that no claim has       later, if a read failed
+ *           that no claim has, and  later, if a read failed
+ *           of their znodes
  *   OWNED   -                       LIST, when the last claim has left, with
  *                                   the next connection, or if the directory
  *                                   may be gone
@@ -57,6 +58,7 @@
 
 #include "core/custody.h"
 #include "core/adopt.h"
+#include "core/node.h"
 
 
 /* time for a worker that has the records to take the gate, ms */
@@ -74,7 +76,7 @@
 #define ZKL_CUSTODY_RARELY            300000
 
 /* with so many reads of entries under way the next is not read yet */
-#define ZKL_CUSTODY_READS             32
+#define ZKL_CUSTODY_READS             64
 
 #define ZKL_LEASES                    ".leases"
 #define ZKL_LEASES_LEN                (ZKL_GATE_LEN + sizeof(ZKL_LEASES) - 1)
@@ -128,6 +130,15 @@ struct zkl_gate_s {
 };
 
 
+/* what an entry says */
+
+typedef struct {
+    ngx_str_t                      path;        /* of the lock */
+    ngx_str_t                      cdata;
+    zkl_child_t                    child;
+} zkl_lease_t;
+
+
 static zkl_gate_t *zkl_gate_find(zkl_worker_t *worker, const u_char *name);
 static zkl_gate_t *zkl_gate_new(zkl_worker_t *worker, const u_char *name,
     zkl_gate_state_e state);
@@ -148,10 +159,15 @@ static void zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op);
 static int ngx_libc_cdecl zkl_gate_compare(const void *one, const void *two);
 static void zkl_gate_enter(zkl_gate_t *gate, zkl_claim_t *claim);
 static void zkl_gate_read(zkl_gate_t *gate);
-static void zkl_gate_entry_handler(zkl_op_t *op);
-static ngx_int_t zkl_gate_entry_read(zkl_op_t *op, zkl_child_t *child,
-    ngx_str_t *path, ngx_str_t *cdata);
-static void zkl_gate_remove(zkl_gate_t *gate, ngx_str_t *entry);
+static ngx_int_t zkl_gate_get(zkl_gate_t *gate, ngx_str_t *dir, ngx_str_t *name,
+    ngx_str_t *text);
+static void zkl_gate_get_handler(zkl_op_t *op);
+static ngx_int_t zkl_gate_entry_read(zkl_gate_t *gate, zkl_op_t *op,
+    u_char *entry);
+static ngx_int_t zkl_gate_text_read(ngx_str_t *text, zkl_lease_t *lease);
+static ngx_int_t zkl_gate_claim_read(zkl_gate_t *gate, zkl_op_t *op,
+    u_char *entry);
+static void zkl_gate_remove(zkl_gate_t *gate, u_char *entry);
 static void zkl_gate_done(zkl_gate_t *gate);
 static void zkl_custody_look(zkl_worker_t *worker);
 static void zkl_custody_gates_handler(zkl_op_t *op);
@@ -397,9 +413,8 @@ zkl_custody_join(zkl_gate_t *gate, zkl_claim_t *claim)
 void
 zkl_custody_leave(zkl_claim_t *claim)
 {
-    u_char       name[ZKL_ENTRY_LEN];
+    u_char       entry[ZKL_ENTRY_LEN];
     zkl_id_t     id;
-    ngx_str_t    entry;
     zkl_gate_t  *gate;
 
     gate = claim->gate;
@@ -418,32 +433,10 @@ zkl_custody_leave(zkl_claim_t *claim)
     /* of a claim that is not durable: the answer may have been lost */
 
     id = zkl_claim_id(claim);
-    zkl_gate_entry(&id, name);
+    zkl_gate_entry(&id, entry);
 
-    entry.data = name;
-    entry.len = ZKL_ENTRY_LEN;
-
-    zkl_gate_remove(gate, &entry);
+    zkl_gate_remove(gate, entry);
     zkl_gate_done(gate);
-}
-
-
-void
-zkl_custody_doubt(zkl_claim_t *claim)
-{
-    zkl_gate_t  *gate;
-
-    gate = claim->gate;
-
-    claim->gate = NULL;
-    ngx_queue_remove(&claim->custody);
-
-    gate->failed = 1;
-
-    if (gate->state == ZKL_GATE_OWNED) {
-        zkl_gate_state(gate, ZKL_GATE_LIST);
-        zkl_gate_later(gate);
-    }
 }
 
 
@@ -1086,7 +1079,6 @@ zkl_gate_read(zkl_gate_t *gate)
 {
     u_char          buf[ZKL_LEASES_PATH];
     ngx_str_t       dir, *name;
-    zkl_op_t       *op;
     zkl_session_t  *session;
 
     session = gate->worker->session;
@@ -1101,19 +1093,7 @@ zkl_gate_read(zkl_gate_t *gate)
             continue;
         }
 
-        op = zkl_op_new(session, ZKL_OP_GET, &dir, name, NULL);
-        if (op == NULL) {
-            gate->failed = 1;
-            continue;
-        }
-
-        op->whole = 1;
-        op->handler = zkl_gate_entry_handler;
-        op->data = gate;
-
-        gate->pending++;
-
-        zkl_session_send(op);
+        gate->failed |= (zkl_gate_get(gate, &dir, name, NULL) != NGX_OK);
     }
 
     if (gate->next < gate->nentries || gate->pending != 0) {
@@ -1143,20 +1123,39 @@ zkl_gate_read(zkl_gate_t *gate)
 
 
 /*
- * Makes a claim of an entry, which reads the claim's znode then (core/claim.c).
- * An entry has three parts: the lock's path, a line; the name of the claim's
- * znode, which is empty if the claim is the lock's znode, a line; and the claim
- * data as they were when the claim became durable, which count if a Curator
- * client has written a mark over the claim's own.
+ * Reads an entry; or, with the text of the entry, the claim's znode, without a
+ * watch, because the entry may name any znode.
  */
 
-static void
-zkl_gate_entry_handler(zkl_op_t *op)
+static ngx_int_t
+zkl_gate_get(zkl_gate_t *gate, ngx_str_t *dir, ngx_str_t *name, ngx_str_t *text)
 {
-    ngx_int_t     rc;
-    ngx_str_t     path, cdata, entry;
-    zkl_gate_t   *gate;
-    zkl_child_t   child;
+    zkl_op_t  *op;
+
+    op = zkl_op_new(gate->worker->session, ZKL_OP_GET, dir, name, text);
+
+    if (op == NULL) {
+        return NGX_ERROR;
+    }
+
+    op->whole = (text == NULL);
+    op->handler = zkl_gate_get_handler;
+    op->data = gate;
+
+    gate->pending++;
+
+    zkl_session_send(op);
+
+    return NGX_OK;
+}
+
+
+static void
+zkl_gate_get_handler(zkl_op_t *op)
+{
+    u_char       entry[ZKL_ENTRY_LEN];
+    ngx_int_t    rc;
+    zkl_gate_t  *gate;
 
     gate = op->data;
     gate->pending--;
@@ -1170,65 +1169,101 @@ zkl_gate_entry_handler(zkl_op_t *op)
         return;
     }
 
-    if (op->rc != ZKL_OK) {
-        gate->failed |= (op->rc != ZKL_NO_NODE);
+    rc = op->value.len ? zkl_gate_claim_read(gate, op, entry)
+                       : zkl_gate_entry_read(gate, op, entry);
 
-    } else if (zkl_gate_entry_read(op, &child, &path, &cdata) != NGX_OK) {
+    switch (rc) {
+
+    case NGX_OK:
+        break;
+
+    case NGX_ABORT:
         ngx_log_error(NGX_LOG_WARN, gate->worker->log, 0,
-                      "the entry \"%V\" of a durable lease names no claim, and "
-                      "is deleted", &op->path);
+                      "the entry \"%*s\" below the gate \"%*s\" names no claim "
+                      "that is a lease of that gate, and is deleted",
+                      (size_t) ZKL_ENTRY_LEN, entry, (size_t) ZKL_GATE_LEN,
+                      gate->name);
+        /* fall through */
 
-        entry.data = op->path.data + op->path.len - ZKL_ENTRY_LEN;
-        entry.len = ZKL_ENTRY_LEN;
-        zkl_gate_remove(gate, &entry);
+    case NGX_DONE:
+        zkl_gate_remove(gate, entry);
+        break;
 
-    } else {
-        rc = zkl_claim_inherit(gate->worker, &path, &child, &cdata, gate);
+    case NGX_BUSY:
 
-        if (rc == NGX_ABORT) {
-            entry.data = op->path.data + op->path.len - ZKL_ENTRY_LEN;
-            entry.len = ZKL_ENTRY_LEN;
-            zkl_gate_remove(gate, &entry);
+        /* the zone is full: the other entries wait, too */
 
-        } else if (rc != NGX_OK) {
-            gate->failed = 1;
-        }
+        gate->next = gate->nentries;
+        /* fall through */
 
-        if (rc == NGX_BUSY) {
-
-            /* the zone is full: the other entries wait, too */
-
-            gate->next = gate->nentries;
-        }
+    default:
+        gate->failed = 1;
+        break;
     }
 
     zkl_gate_read(gate);
 }
 
 
-/* NGX_DECLINED: no gateway has made such an entry. */
+/* NGX_ABORT: no gateway has made the entry; NGX_DONE: the claim is gone. */
 
 static ngx_int_t
-zkl_gate_entry_read(zkl_op_t *op, zkl_child_t *child, ngx_str_t *path,
-    ngx_str_t *cdata)
+zkl_gate_entry_read(zkl_gate_t *gate, zkl_op_t *op, u_char *entry)
 {
-    u_char            *p, *last, *name;
-    u_char             entry[ZKL_ENTRY_LEN];
-    zkl_claim_data_t   data;
+    u_char       own[ZKL_ENTRY_LEN], buf[ZKL_CLAIM_MAX];
+    ngx_str_t    name;
+    zkl_lease_t  lease;
 
-    if (op->cut) {
-        return NGX_DECLINED;
+    ngx_memcpy(entry, op->path.data + op->path.len - ZKL_ENTRY_LEN,
+               ZKL_ENTRY_LEN);
+
+    if (op->rc != ZKL_OK) {
+        return (op->rc == ZKL_NO_NODE) ? NGX_OK : NGX_AGAIN;
     }
 
-    path->data = op->reply.data;
-    last = op->reply.data + op->reply.len;
+    if (op->cut || zkl_gate_text_read(&op->reply, &lease) != NGX_OK) {
+        return NGX_ABORT;
+    }
 
-    p = ngx_strlchr(path->data, last, LF);
+    zkl_gate_entry(&lease.child.id, own);
+
+    if (ngx_memcmp(own, entry, ZKL_ENTRY_LEN) != 0) {
+        return NGX_ABORT;
+    }
+
+    name.data = buf;
+    name.len = zkl_name_claim_write((char *) buf, &lease.child.id,
+                                    lease.child.mode, lease.child.seq);
+
+    return zkl_gate_get(gate, &lease.path, &name, &op->reply);
+}
+
+
+/*
+ * The text of an entry has three parts: the lock's path, a line; the name of
+ * the claim's znode, which is empty if the claim is the lock's znode, a line;
+ * and the claim data as they were when the claim became durable, which count if
+ * a Curator client has written a mark over the claim's own.
+ */
+
+static ngx_int_t
+zkl_gate_text_read(ngx_str_t *text, zkl_lease_t *lease)
+{
+    u_char            *p, *last, *name;
+    zkl_child_t       *child;
+    zkl_claim_data_t   data;
+
+    child = &lease->child;
+    last = text->data + text->len;
+
+    lease->path.data = text->data;
+
+    p = ngx_strlchr(text->data, last, LF);
     if (p == NULL) {
         return NGX_DECLINED;
     }
 
-    path->len = p - path->data;
+    lease->path.len = p - text->data;
     name = p + 1;
 
     p = ngx_strlchr(name, last, LF);
@@ -1236,17 +1271,19 @@ zkl_gate_entry_read(zkl_op_t *op, zkl_child_t *child, ngx_str_t *path,
         return NGX_DECLINED;
     }
 
-    cdata->data = p + 1;
-    cdata->len = last - cdata->data;
+    lease->cdata.data = p + 1;
+    lease->cdata.len = last - lease->cdata.data;
 
-    if (path->len > ZKL_PATH_MAX || cdata->len > ZKL_CLAIM_DATA_MAX
-        || zkl_name_path_check((char *) path->data, path->len) != NULL)
+    if (lease->path.len > ZKL_PATH_MAX
+        || lease->cdata.len > ZKL_CLAIM_DATA_MAX
+        || zkl_name_path_check((char *) text->data, lease->path.len) != NULL)
     {
         return NGX_DECLINED;
     }
 
     if (p == name) {
-        zkl_claim_data_read(&data, (char *) cdata->data, cdata->len);
+        zkl_claim_data_read(&data, (char *) lease->cdata.data,
+                            lease->cdata.len);
 
         ngx_memzero(child, sizeof(zkl_child_t));
 
@@ -1258,30 +1295,84 @@ zkl_gate_entry_read(zkl_op_t *op, zkl_child_t *child, ngx_str_t *path,
         return NGX_DECLINED;
     }
 
-    if (!child->has_id) {
-        return NGX_DECLINED;
-    }
+    return child->has_id ? NGX_OK : NGX_DECLINED;
+}
 
+
+/* Makes a claim, if the znode is a lease of the gate. */
+
+static ngx_int_t
+zkl_gate_claim_read(zkl_gate_t *gate, zkl_op_t *op, u_char *entry)
+{
+    u_char             buf[ZKL_CLAIM_MAX];
+    ngx_str_t          name;
+    zkl_lease_t        lease;
+    zkl_child_t       *child;
+    zkl_claim_data_t   data;
+
+    (void) zkl_gate_text_read(&op->value, &lease);
+
+    child = &lease.child;
     zkl_gate_entry(&child->id, entry);
 
-    return ngx_memcmp(entry, op->path.data + op->path.len - ZKL_ENTRY_LEN,
-                      ZKL_ENTRY_LEN)
-           == 0 ? NGX_OK : NGX_DECLINED;
+    if (child->mode == ZKL_MUTEX || child->mode == ZKL_WRITE) {
+
+        /* another gateway may have made the claim a reader */
+
+        name.data = buf;
+        name.len = zkl_name_claim_write((char *) buf, &child->id, ZKL_READ,
+                                        child->seq);
+
+        if (ngx_memcmp(op->path.data + op->path.len - name.len, buf, name.len)
+            == 0)
+        {
+            child->mode = ZKL_READ;
+
+        } else if (op->rc == ZKL_NO_NODE) {
+            return zkl_gate_get(gate, &lease.path, &name, &op->value);
+        }
+    }
+
+    if (op->rc != ZKL_OK) {
+        return (op->rc == ZKL_NO_NODE) ? NGX_DONE : NGX_AGAIN;
+    }
+
+    zkl_claim_data_read(&data, (char *) op->reply.data, op->reply.len);
+
+    if (data.index < 0 && data.revoke) {
+        zkl_claim_data_read(&data, (char *) lease.cdata.data, lease.cdata.len);
+
+    } else {
+        lease.cdata = op->reply;
+    }
+
+    if (op->owner != 0 || data.gate_len != ZKL_GATE_LEN
+        || ngx_memcmp(data.gate, gate->name, ZKL_GATE_LEN) != 0
+        || (child->mode == ZKL_NODE && !zkl_node_is(&child->id, op)))
+    {
+        return NGX_ABORT;
+    }
+
+    return zkl_claim_inherit(gate->worker, &lease.path, child, &lease.cdata,
+                             gate);
 }
 
 
 /* If the connection breaks, the next list shows what is left. */
 
 static void
-zkl_gate_remove(zkl_gate_t *gate, ngx_str_t *entry)
+zkl_gate_remove(zkl_gate_t *gate, u_char *entry)
 {
     u_char     buf[ZKL_LEASES_PATH];
-    ngx_str_t  dir;
+    ngx_str_t  dir, name;
     zkl_op_t  *op;
 
     dir = zkl_gate_directory(gate->name, buf);
 
-    op = zkl_op_new(gate->worker->session, ZKL_OP_DELETE, &dir, entry, NULL);
+    name.data = entry;
+    name.len = ZKL_ENTRY_LEN;
+
+    op = zkl_op_new(gate->worker->session, ZKL_OP_DELETE, &dir, &name, NULL);
 
     if (op == NULL) {
         gate->failed = 1;

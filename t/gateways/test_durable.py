@@ -10,6 +10,7 @@ A call at a gateway that takes a lease over may get 503 for a moment.
 
 import itertools
 import os
+import re
 import subprocess
 import threading
 import time
@@ -22,7 +23,7 @@ from lib.client import lock_path
 from lib.process import wait_until
 from lib.streams import SSE, hold
 from lib.tokens import claim_of
-from lib.zookeeper import GATES
+from lib.zookeeper import GATES, LEASES
 
 SOON = 20.0
 SHORT = "4s"            # a session's time that a test waits for
@@ -871,6 +872,35 @@ def test_entries_that_name_no_lease(start_gateway, tree, root):
                SOON, "the other entries are deleted")
     assert "names no claim" in there.log_text()
     is_held("x", holder, everywhere(there))
+
+
+def test_many_entries_that_name_no_lease(start_gateway, zookeeper, tree, root):
+    """The lock that they name is not listed for each of them."""
+    here = start_gateway(session_timeout=SHORT)
+    there = start_gateway(workers=1)
+    holder = here.hold("x", ttl="1h", durable="1")
+    entry, = tree.entries(root)
+    directory = os.path.dirname(entry)
+    gate = directory[:-len(LEASES)]
+    semaphore = {"mode": "semaphore", "permits": "2"}
+    other = there.hold("y", ttl="1h", durable="1", **semaphore)
+    begin, _, end = re.fullmatch("(_c_[-0-9a-f]{24})([0-9a-f]{12})(-.*)",
+                                 claim_of(other.token)).groups()
+    for i in range(200):
+        number = "%012x" % i
+        text = "%s\n%s\n{}" % (there.znode("y"), begin + number + end)
+        tree.client.create("%s/%s" % (directory, number),
+                           text.encode() if i % 2 else b"nonsense")
+    here.kill()
+    before = zookeeper.reads(top(root))
+    wait_until(lambda: not tree.stat(gate), SOON, "the session is over")
+    wait_until(lambda: tree.children(directory) == [os.path.basename(entry)],
+               SOON, "the other entries are deleted")
+    assert zookeeper.reads(top(root)) - before < 50
+    second = there.hold("y", **semaphore)
+    is_held("x", holder, everywhere(there))
+    for name, response in (("x", holder), ("y", other), ("y", second)):
+        assert there.release(name, response.token).status == 204
 
 
 def test_revoked_while_no_gateway_counts(start_gateway, tree):
