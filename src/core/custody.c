@@ -125,6 +125,7 @@ struct zkl_gate_s {
     unsigned                       home:1;      /* made by the session */
     unsigned                       failed:1;    /* [READ] an entry could not be
                                                    read, or has no room */
+    unsigned                       warned:1;    /* an entry was no lease's */
 
     u_char                         name[ZKL_GATE_LEN];
 };
@@ -1178,11 +1179,18 @@ zkl_gate_get_handler(zkl_op_t *op)
         break;
 
     case NGX_ABORT:
-        ngx_log_error(NGX_LOG_WARN, gate->worker->log, 0,
-                      "the entry \"%*s\" below the gate \"%*s\" names no claim "
-                      "that is a lease of that gate, and is deleted",
-                      (size_t) ZKL_ENTRY_LEN, entry, (size_t) ZKL_GATE_LEN,
-                      gate->name);
+
+        if (!gate->warned) {
+            gate->warned = 1;
+
+            ngx_log_error(NGX_LOG_WARN, gate->worker->log, 0,
+                          "the entry \"%*s\" below the gate \"%*s\" names no "
+                          "claim that is a lease of that gate, and is deleted, "
+                          "as are others of which no line tells",
+                          (size_t) ZKL_ENTRY_LEN, entry, (size_t) ZKL_GATE_LEN,
+                          gate->name);
+        }
+
         /* fall through */
 
     case NGX_DONE:

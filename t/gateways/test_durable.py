@@ -875,7 +875,9 @@ def test_entries_that_name_no_lease(start_gateway, tree, root):
 
 
 def test_many_entries_that_name_no_lease(start_gateway, zookeeper, tree, root):
-    """The lock that they name is not listed for each of them."""
+    """The lock that they name is not listed for each of them, and the log has
+    one line.
+    """
     here = start_gateway(session_timeout=SHORT)
     there = start_gateway(workers=1)
     holder = here.hold("x", ttl="1h", durable="1")
@@ -897,6 +899,7 @@ def test_many_entries_that_name_no_lease(start_gateway, zookeeper, tree, root):
     wait_until(lambda: tree.children(directory) == [os.path.basename(entry)],
                SOON, "the other entries are deleted")
     assert zookeeper.reads(top(root)) - before < 50
+    assert there.log_text().count("names no claim") == 1
     second = there.hold("y", **semaphore)
     is_held("x", holder, everywhere(there))
     for name, response in (("x", holder), ("y", other), ("y", second)):
