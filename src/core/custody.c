@@ -122,7 +122,6 @@ struct zkl_gate_s {
     ngx_uint_t                     next;        /* the first entry not read */
     ngx_uint_t                     pending;
 
-    unsigned                       home:1;      /* made by the session */
     unsigned                       failed:1;    /* [READ] an entry could not be
                                                    read, or has no room */
     unsigned                       warned:1;    /* an entry was no lease's */
@@ -144,6 +143,7 @@ static zkl_gate_t *zkl_gate_find(zkl_worker_t *worker, const u_char *name);
 static zkl_gate_t *zkl_gate_new(zkl_worker_t *worker, const u_char *name,
     zkl_gate_state_e state);
 static void zkl_gate_free(zkl_gate_t *gate);
+static ngx_uint_t zkl_gate_home(zkl_gate_t *gate);
 static ngx_str_t zkl_gate_leases(const u_char *name, u_char *buf);
 static ngx_str_t zkl_gate_directory(const u_char *name, u_char *buf);
 static void zkl_gate_entry(const zkl_id_t *id, u_char *buf);
@@ -294,6 +294,18 @@ zkl_gate_free(zkl_gate_t *gate)
 }
 
 
+/* Whether the session has made the gate at its start. */
+
+static ngx_uint_t
+zkl_gate_home(zkl_gate_t *gate)
+{
+    ngx_str_t  name;
+
+    return zkl_session_gated(gate->worker->session, &name) == NGX_OK
+           && ngx_memcmp(gate->name, name.data, ZKL_GATE_LEN) == 0;
+}
+
+
 const u_char *
 zkl_custody_name(zkl_gate_t *gate)
 {
@@ -388,8 +400,6 @@ zkl_custody_ready(zkl_worker_t *worker, zkl_gate_t **gate)
         if (home == NULL) {
             return NGX_AGAIN;
         }
-
-        home->home = 1;
     }
 
     if (zkl_custody_counts(home)) {
@@ -590,7 +600,6 @@ zkl_custody_lost(zkl_worker_t *worker, int64_t session)
             continue;
         }
 
-        gate->home = 0;
         gate->former = session;
         gate->failures = 0;
         gate->due = ngx_current_msec;
@@ -731,11 +740,12 @@ zkl_gate_handler(zkl_op_t *op)
 
             /* how often the gate was taken over before is not known */
 
+            gate->term = 0;
             zkl_gate_anew(gate);
         }
 
         if (op->rc == ZKL_OK || op->rc == ZKL_EXISTS) {
-            next = !gate->home ? ZKL_GATE_COUNT
+            next = !zkl_gate_home(gate) ? ZKL_GATE_COUNT
                                : ngx_queue_empty(&gate->claims)
                                  ? ZKL_GATE_OWNED : ZKL_GATE_LIST;
         }
@@ -783,7 +793,7 @@ zkl_gate_handler(zkl_op_t *op)
         }
 
         if (op->rc == ZKL_NO_NODE) {
-            next = gate->home || !ngx_queue_empty(&gate->claims)
+            next = zkl_gate_home(gate) || !ngx_queue_empty(&gate->claims)
                    ? ZKL_GATE_NEW : ZKL_GATE_LEFT;
         }
 
@@ -836,7 +846,7 @@ zkl_gate_anew(zkl_gate_t *gate)
     ngx_queue_t  *q;
     zkl_claim_t  *claim;
 
-    if (gate->home) {
+    if (zkl_gate_home(gate)) {
         return;
     }
 
@@ -861,7 +871,7 @@ zkl_gate_failed(zkl_gate_t *gate, zkl_op_t *op)
 
     zkl_gate_later(gate);
 
-    if (gate->home) {
+    if (zkl_gate_home(gate)) {
 
         /* a client that waits for a durable lease is told */
 
@@ -1105,7 +1115,7 @@ zkl_gate_read(zkl_gate_t *gate)
         zkl_gate_state(gate, ZKL_GATE_LIST);
         zkl_gate_later(gate);
 
-    } else if (gate->home || !ngx_queue_empty(&gate->claims)) {
+    } else if (zkl_gate_home(gate) || !ngx_queue_empty(&gate->claims)) {
         gate->failures = 0;
         zkl_gate_state(gate, ZKL_GATE_OWNED);
 
@@ -1405,7 +1415,7 @@ zkl_gate_remove(zkl_gate_t *gate, u_char *entry)
 static void
 zkl_gate_done(zkl_gate_t *gate)
 {
-    if (gate->state == ZKL_GATE_OWNED && !gate->home
+    if (gate->state == ZKL_GATE_OWNED && !zkl_gate_home(gate)
         && ngx_queue_empty(&gate->claims))
     {
         zkl_gate_state(gate, ZKL_GATE_LIST);
@@ -1499,12 +1509,11 @@ zkl_custody_gates_handler(zkl_op_t *op)
             continue;
         }
 
-        if (gate->state == ZKL_GATE_DUE
-            && ngx_queue_empty(&gate->claims) && gate->op == NULL)
-        {
-            /* another session has taken the gate */
+        if (gate->state == ZKL_GATE_DUE && gate->op == NULL) {
 
-            zkl_gate_free(gate);
+            /* a session has taken the gate; this one, if an answer was lost */
+
+            zkl_gate_state(gate, ZKL_GATE_LOOK);
             continue;
         }
 
@@ -1556,7 +1565,6 @@ zkl_gate_removed(zkl_gate_t *gate)
 
         /* an operator or another program has removed the gate */
 
-        gate->home = 0;
         gate->due = ngx_current_msec;
         zkl_gate_state(gate, ZKL_GATE_DUE);
 

@@ -853,6 +853,28 @@ def test_its_gates_and_entries_are_removed(start_gateway, tree, root):
         is_held("x%d" % i, holder, everywhere(*pair))
 
 
+def test_directory_of_its_gate_is_written(start_gateway, start_proxy, zookeeper,
+                                          tree, root):
+    """The session counts on, and keeps its gate when the last lease ends."""
+    proxy = start_proxy(zookeeper)
+    here = start_gateway(servers=proxy.address, workers=1)
+    holder = here.hold("x", ttl="1h", durable="1")
+    entry, = tree.entries(root)
+    directory = os.path.dirname(entry)
+    tree.client.set(directory, b"somebody else's")
+    version = tree.stat(directory).version
+    proxy.kill()
+    wait_until(lambda: tree.stat(directory).version > version, SOON,
+               "the directory is set again")
+    is_held("x", holder, everywhere(here))
+    assert here.release("x", holder.token).status == 204
+    wait_until(lambda: not tree.entries(root), SOON, "the entry is deleted")
+    time.sleep(0.5)
+    holder = here.hold("x", ttl="1h", durable="1")
+    assert [os.path.dirname(path) for path in tree.entries(root)] == [directory]
+    assert here.release("x", holder.token).status == 204
+
+
 def test_entries_that_name_no_lease(start_gateway, tree, root):
     """A takeover is not held up by what somebody else has written there."""
     here = start_gateway(session_timeout=SHORT)
