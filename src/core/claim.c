@@ -25,8 +25,9 @@
  * children tells whether the claim's znode exists.
  *
  * A durable claim outlives the session: from HELD or EXPIRING the claim goes to
- * TAKE, until a session counts the lease again, and from DELETE to RETRY.  A
- * lease of a worker or a gateway that is gone begins in TAKE.
+ * TAKE, until this session counts the lease, and from DELETE to RETRY.  TAKE
+ * leads to DONE if another session counts the lease.  A lease of a worker or a
+ * gateway that is gone begins in TAKE.
  *
  * A held claim whose lease is over ends only if no other gateway has renewed
  * the lease, and a waiting claim that a client may call for at another gateway

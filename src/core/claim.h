@@ -42,8 +42,8 @@ typedef enum {
                                        deleted, unless another gateway has
                                        renewed the claim */
     ZKL_TAKE,                       /* maybe; durable, and this session does
-                                       not own the gate of the lease yet; or
-                                       known from an entry alone; or a dead
+                                       not own the gate of the lease yet, or
+                                       has not read the claim since; or a dead
                                        worker's, and not durable yet */
     ZKL_DELETE,                     /* maybe; the delete is under way */
     ZKL_RETRY,                      /* maybe; a delete is owed, and is sent when

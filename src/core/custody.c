@@ -21,8 +21,8 @@
  *   COUNT   set of the directory    LIST; or, if there is none, NEW, or LEFT if
  *                                   there is no claim
  *   LIST    list of the entries     READ; or NEW or LEFT, as in COUNT; or DUE
- *                                   or LOOK, if another client has set the
- *                                   directory
+ *                                   or LOOK, if another session has counted,
+ *                                   or a client has written to the directory
  *   READ    reads of the entries    OWNED; EMPTY, if there is nothing; or LIST,
  *           that no claim has, and  later, if a read failed
  *           of their znodes
