@@ -20,9 +20,9 @@
  *                                   are forsaken
  *   COUNT   set of the directory    LIST; or, if there is none, NEW, or LEFT if
  *                                   there is no claim
- *   LIST    list of the entries     READ; or NEW or LEFT, as in COUNT; or DUE
- *                                   or LOOK, if another session has counted,
- *                                   or a client has written to the directory
+ *   LIST    list of the entries     READ; or NEW or LEFT, as in COUNT; or LOOK,
+ *                                   if another session has counted, or a client
+ *                                   has written to the directory
  *   READ    reads of the entries    OWNED; EMPTY, if there is nothing; or LIST,
  *           that no claim has, and  later, if a read failed
  *           of their znodes
@@ -150,12 +150,13 @@ static void zkl_gate_entry(const zkl_id_t *id, u_char *buf);
 static void zkl_gate_state(zkl_gate_t *gate, zkl_gate_state_e state);
 static void zkl_gate_go(zkl_gate_t *gate);
 static void zkl_gate_handler(zkl_op_t *op);
-static void zkl_gate_anew(zkl_gate_t *gate);
+static void zkl_gate_tell(zkl_gate_t *gate, void (*tell)(zkl_claim_t *claim));
+static void zkl_gate_anew(zkl_claim_t *claim);
 static void zkl_gate_failed(zkl_gate_t *gate, zkl_op_t *op);
 static void zkl_gate_later(zkl_gate_t *gate);
+static void zkl_gate_again(zkl_gate_t *gate);
 static void zkl_gate_looked(zkl_gate_t *gate, zkl_op_t *op);
-static void zkl_gate_removed(zkl_gate_t *gate);
-static void zkl_gate_forsaken(zkl_gate_t *gate);
+static void zkl_gate_doubt(zkl_gate_t *gate);
 static void zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op);
 static int ngx_libc_cdecl zkl_gate_compare(const void *one, const void *two);
 static void zkl_gate_enter(zkl_gate_t *gate, zkl_claim_t *claim);
@@ -741,7 +742,7 @@ zkl_gate_handler(zkl_op_t *op)
             /* how often the gate was taken over before is not known */
 
             gate->term = 0;
-            zkl_gate_anew(gate);
+            zkl_gate_tell(gate, zkl_gate_anew);
         }
 
         if (op->rc == ZKL_OK || op->rc == ZKL_EXISTS) {
@@ -808,8 +809,7 @@ zkl_gate_handler(zkl_op_t *op)
 
             /* the directory is not empty */
 
-            zkl_gate_state(gate, ZKL_GATE_LIST);
-            zkl_gate_later(gate);
+            zkl_gate_again(gate);
             return;
         }
 
@@ -840,23 +840,27 @@ zkl_gate_handler(zkl_op_t *op)
 }
 
 
-static void
-zkl_gate_anew(zkl_gate_t *gate)
-{
-    ngx_queue_t  *q;
-    zkl_claim_t  *claim;
+/* Calls tell for each claim of the gate; the claim may leave, or end. */
 
-    if (zkl_gate_home(gate)) {
-        return;
-    }
+static void
+zkl_gate_tell(zkl_gate_t *gate, void (*tell)(zkl_claim_t *claim))
+{
+    ngx_queue_t  *q, *next;
 
     for (q = ngx_queue_head(&gate->claims);
          q != ngx_queue_sentinel(&gate->claims);
-         q = ngx_queue_next(q))
+         q = next)
     {
-        claim = ngx_queue_data(q, zkl_claim_t, custody);
-        claim->term = -1;
+        next = ngx_queue_next(q);
+        tell(ngx_queue_data(q, zkl_claim_t, custody));
     }
+}
+
+
+static void
+zkl_gate_anew(zkl_claim_t *claim)
+{
+    claim->term = -1;
 }
 
 
@@ -894,6 +898,16 @@ zkl_gate_later(zkl_gate_t *gate)
 }
 
 
+/* Lists the entries again, later. */
+
+static void
+zkl_gate_again(zkl_gate_t *gate)
+{
+    zkl_gate_state(gate, ZKL_GATE_LIST);
+    zkl_gate_later(gate);
+}
+
+
 /* A session has the gate, or had. */
 
 static void
@@ -919,7 +933,10 @@ zkl_gate_looked(zkl_gate_t *gate, zkl_op_t *op)
         gate->due = ngx_current_msec + ZKL_CUSTODY_BEHIND;
 
     } else {
-        zkl_gate_forsaken(gate);
+        /* another session counts the leases */
+
+        zkl_gate_tell(gate, zkl_claim_forsake);
+        zkl_gate_free(gate);
         return;
     }
 
@@ -927,22 +944,19 @@ zkl_gate_looked(zkl_gate_t *gate, zkl_op_t *op)
 }
 
 
-/* Another session counts the leases. */
+/*
+ * Another session may have the gate: the leases do not count until a read shows
+ * the owner.
+ */
 
 static void
-zkl_gate_forsaken(zkl_gate_t *gate)
+zkl_gate_doubt(zkl_gate_t *gate)
 {
-    ngx_queue_t  *q, *next;
+    gate->due = ngx_current_msec;
+    zkl_gate_state(gate, ZKL_GATE_LOOK);
 
-    for (q = ngx_queue_head(&gate->claims);
-         q != ngx_queue_sentinel(&gate->claims);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        zkl_claim_forsake(ngx_queue_data(q, zkl_claim_t, custody));
-    }
-
-    zkl_gate_free(gate);
+    zkl_gate_tell(gate, zkl_claim_ungated);
+    zkl_gate_go(gate);
 }
 
 
@@ -968,13 +982,7 @@ zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op)
          * client has written to the directory.
          */
 
-        if (ngx_queue_empty(&gate->claims)) {
-            zkl_gate_state(gate, ZKL_GATE_LOOK);
-            zkl_gate_go(gate);
-            return;
-        }
-
-        zkl_gate_removed(gate);
+        zkl_gate_doubt(gate);
         return;
     }
 
@@ -1090,6 +1098,7 @@ zkl_gate_read(zkl_gate_t *gate)
 {
     u_char          buf[ZKL_LEASES_PATH];
     ngx_str_t       dir, *name;
+    ngx_uint_t      used;
     zkl_session_t  *session;
 
     session = gate->worker->session;
@@ -1111,20 +1120,17 @@ zkl_gate_read(zkl_gate_t *gate)
         return;
     }
 
-    if (gate->failed) {
-        zkl_gate_state(gate, ZKL_GATE_LIST);
-        zkl_gate_later(gate);
+    used = zkl_gate_home(gate) || !ngx_queue_empty(&gate->claims);
 
-    } else if (zkl_gate_home(gate) || !ngx_queue_empty(&gate->claims)) {
+    if (gate->failed || (!used && gate->nentries != 0)) {
+
+        /* or the entries are about to be removed, or cannot be */
+
+        zkl_gate_again(gate);
+
+    } else if (used) {
         gate->failures = 0;
         zkl_gate_state(gate, ZKL_GATE_OWNED);
-
-    } else if (gate->nentries != 0) {
-
-        /* the entries are about to be removed, or cannot be */
-
-        zkl_gate_state(gate, ZKL_GATE_LIST);
-        zkl_gate_later(gate);
 
     } else {
         zkl_gate_state(gate, ZKL_GATE_EMPTY);
@@ -1396,8 +1402,7 @@ zkl_gate_remove(zkl_gate_t *gate, u_char *entry)
         gate->failed = 1;
 
         if (gate->state == ZKL_GATE_OWNED) {
-            zkl_gate_state(gate, ZKL_GATE_LIST);
-            gate->due = ngx_current_msec + ZKL_CUSTODY_AGAIN;
+            zkl_gate_again(gate);
         }
 
         return;
@@ -1505,7 +1510,11 @@ zkl_custody_gates_handler(zkl_op_t *op)
         gate = ngx_queue_data(q, zkl_gate_t, queue);
 
         if (!zkl_custody_lists(names, n, gate->name, ZKL_GATE_LEN)) {
-            zkl_gate_removed(gate);
+
+            if (gate->state != ZKL_GATE_DUE && gate->state < ZKL_GATE_LEFT) {
+                zkl_gate_doubt(gate);
+            }
+
             continue;
         }
 
@@ -1539,49 +1548,6 @@ zkl_custody_gates_handler(zkl_op_t *op)
     }
 
     zkl_custody_sweep(worker);
-}
-
-
-/* The list lacks the gate. */
-
-static void
-zkl_gate_removed(zkl_gate_t *gate)
-{
-    ngx_queue_t  *q, *next;
-
-    switch (gate->state) {
-
-    case ZKL_GATE_LOOK:
-        gate->due = ngx_current_msec;
-        zkl_gate_state(gate, ZKL_GATE_DUE);
-        break;
-
-    case ZKL_GATE_DUE:
-    case ZKL_GATE_LEFT:
-    case ZKL_GATE_GONE:
-        break;
-
-    default:
-
-        /* an operator or another program has removed the gate */
-
-        gate->due = ngx_current_msec;
-        zkl_gate_state(gate, ZKL_GATE_DUE);
-
-        for (q = ngx_queue_head(&gate->claims);
-             q != ngx_queue_sentinel(&gate->claims);
-             q = next)
-        {
-            next = ngx_queue_next(q);
-            zkl_claim_ungated(ngx_queue_data(q, zkl_claim_t, custody));
-        }
-
-        if (ngx_queue_empty(&gate->claims)) {
-            zkl_gate_free(gate);
-        }
-
-        break;
-    }
 }
 
 
