@@ -897,8 +897,8 @@ def test_entries_that_name_no_lease(start_gateway, tree, root):
 
 
 def test_many_entries_that_name_no_lease(start_gateway, zookeeper, tree, root):
-    """The lock that they name is not listed for each of them, and the log has
-    one line.
+    """The lock that they name is not listed for each of them, the claim of
+    another gate stays, and the log has one line.
     """
     here = start_gateway(session_timeout=SHORT)
     there = start_gateway(workers=1)
@@ -908,10 +908,9 @@ def test_many_entries_that_name_no_lease(start_gateway, zookeeper, tree, root):
     gate = directory[:-len(LEASES)]
     semaphore = {"mode": "semaphore", "permits": "2"}
     other = there.hold("y", ttl="1h", durable="1", **semaphore)
-    begin, _, end = re.fullmatch("(_c_[-0-9a-f]{24})([0-9a-f]{12})(-.*)",
-                                 claim_of(other.token)).groups()
-    for i in range(200):
-        number = "%012x" % i
+    begin, own, end = re.fullmatch("(_c_[-0-9a-f]{24})([0-9a-f]{12})(-.*)",
+                                   claim_of(other.token)).groups()
+    for i, number in enumerate(["%012x" % i for i in range(199)] + [own]):
         text = "%s\n%s\n{}" % (there.znode("y"), begin + number + end)
         tree.client.create("%s/%s" % (directory, number),
                            text.encode() if i % 2 else b"nonsense")
