@@ -844,7 +844,8 @@ def test_its_gates_and_entries_are_removed(start_gateway, tree, root):
     paths = [path for i in range(len(holders))
              for path in tree.durables(here.znode("x%d" % i))]
     assert len(tree.entries(root)) == len(holders)
-    for name in set(tree.children(GATES)) - others:
+    # a directory first: else an entry may be there again in between
+    for name in sorted(set(tree.children(GATES)) - others, reverse=True):
         tree.client.delete(GATES + "/" + name, recursive=True)
     wait_until(lambda: all(tree.counts(path) for path in paths)
                and sorted(tree.entries(root).values()) == sorted(paths), SOON,
