@@ -23,6 +23,10 @@
 #include "core/claim.h"
 
 
+/* how soon a lease that could not become a claim is tried again, ms */
+#define ZKL_ADOPT_AGAIN               5000
+
+
 struct zkl_adoption_s {
     ngx_queue_t                        queue;   /* worker->adoptions */
     zkl_worker_t                      *worker;
@@ -30,6 +34,7 @@ struct zkl_adoption_s {
     zkl_session_t                     *session; /* NULL: not open yet */
     int64_t                            id;      /* of the session */
     ngx_uint_t                         nclaims; /* that may need the session */
+    ngx_msec_t                         tried;   /* when the records were read */
     ngx_event_t                        over;    /* closes the session */
 
     unsigned                           ended:1; /* the session is over */
@@ -128,6 +133,7 @@ zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone)
         return NGX_ERROR;
     }
 
+    adoption->tried = ngx_current_msec;
     zkl_record_inherit(zone, zkl_adopt_record, adoption);
 
     zkl_worker_count(worker, ZKL_COUNT_ADOPTED, 1);
@@ -342,8 +348,11 @@ zkl_adopt_sweep(zkl_worker_t *worker)
     {
         adoption = ngx_queue_data(q, zkl_adoption_t, queue);
 
-        if (adoption->failed) {
+        if (adoption->failed
+            && ngx_current_msec - adoption->tried >= ZKL_ADOPT_AGAIN)
+        {
             adoption->failed = 0;
+            adoption->tried = ngx_current_msec;
             zkl_record_inherit(adoption->zone, zkl_adopt_record, adoption);
         }
 

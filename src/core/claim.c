@@ -25,8 +25,9 @@
  * children tells whether the claim's znode exists.
  *
  * A durable claim outlives the session: from HELD or EXPIRING the claim goes to
- * TAKE, until a session counts the lease again, and from DELETE to RETRY.  A
- * lease of a worker or a gateway that is gone begins in TAKE.
+ * TAKE, until this session counts the lease, and from DELETE to RETRY.  TAKE
+ * leads to DONE if another session counts the lease.  A lease of a worker or a
+ * gateway that is gone begins in TAKE.
  *
  * A held claim whose lease is over ends only if no other gateway has renewed
  * the lease, and a waiting claim that a client may call for at another gateway
@@ -2454,15 +2455,6 @@ zkl_claim_take_handler(zkl_op_t *op)
 
     } else if (op->rc == ZKL_OK) {
         zkl_claim_take_read(claim, op);
-
-    } else if (claim->term == -1 && claim->adoption == NULL
-               && claim->gate != NULL
-               && op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN)
-    {
-        /* ZooKeeper refuses to tell: the entry is read again, later */
-
-        zkl_custody_doubt(claim);
-        zkl_claim_forsake(claim);
     }
 
     /* else the sweep, or the next connection, tries again */
@@ -2500,22 +2492,6 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 
         zkl_claim_cdata(claim, &cdata);
         cdata.revoke = 1;
-    }
-
-    if (claim->term == -1 && claim->gate != NULL
-        && (op->owner != 0 || cdata.gate_len != ZKL_GATE_LEN
-            || ngx_memcmp(cdata.gate, zkl_custody_name(claim->gate),
-                          ZKL_GATE_LEN)
-               != 0))
-    {
-        ngx_log_error(NGX_LOG_WARN, lock->worker->log, 0,
-                      "the claim \"%V\" is entered below the gate \"%*s\", "
-                      "but is no lease of that gate: the entry is deleted",
-                      &op->path, (size_t) ZKL_GATE_LEN,
-                      zkl_custody_name(claim->gate));
-
-        zkl_claim_forsake(claim);
-        return;
     }
 
     if (op->owner != 0) {
@@ -2823,7 +2799,7 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 
 ngx_int_t
 zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
-    ngx_str_t *cdata, zkl_gate_t *gate)
+    ngx_str_t *cdata, zkl_gate_t *gate, zkl_op_t *op)
 {
     ngx_int_t     rc;
     zkl_claim_t  *claim;
@@ -2844,15 +2820,15 @@ zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     }
 
     if (claim->gate != gate) {
-
-        /* only the claim's data show which of two entries is true */
-
-        return (claim->gate != NULL && claim->lasting == ZKL_DURABLE
-                && claim->state == ZKL_HELD)
-               ? NGX_ABORT : NGX_AGAIN;
+        return NGX_AGAIN;
     }
 
-    if (claim->state == ZKL_TAKE) {
+    if (claim->state == ZKL_TAKE && claim->op == NULL
+        && claim->adoption == NULL && claim->named_mode == child->mode)
+    {
+        zkl_claim_take_read(claim, op);
+
+    } else if (claim->state == ZKL_TAKE) {
         zkl_claim_take(claim);
     }
 
@@ -2879,11 +2855,7 @@ zkl_claim_adopt(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
     claim = zkl_claim_find(worker, &child.id, path);
 
     if (claim != NULL && claim->entry.seq == child.seq) {
-
-        /* what an entry tells may be wrong until the znode is read */
-
-        return (claim->state == ZKL_TAKE && claim->term == -1)
-               ? NGX_ERROR : NGX_BUSY;
+        return NGX_BUSY;
     }
 
     claim = zkl_claim_enter(worker, path, &child, NULL, record, &rc);
@@ -2940,15 +2912,18 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 
     worker->claims[claim->id.record] = claim;
 
-    /* the view may have the znode as another gateway's claim */
-
-    zkl_lock_forget(lock);
-
     zkl_claim_state(claim, ZKL_TAKE);
 
-    if (lock->nclaims > 1) {
-        lock->partial = 1;
-        zkl_lock_list(lock);
+    if (lock->node || zkl_view_knows(&lock->view, child->seq)) {
+
+        /* the view may have the znode as another gateway's claim */
+
+        zkl_lock_forget(lock);
+
+        if (lock->nclaims > 1) {
+            lock->partial = 1;
+            zkl_lock_list(lock);
+        }
     }
 
     return claim;

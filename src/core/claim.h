@@ -42,8 +42,8 @@ typedef enum {
                                        deleted, unless another gateway has
                                        renewed the claim */
     ZKL_TAKE,                       /* maybe; durable, and this session does
-                                       not own the gate of the lease yet; or
-                                       known from an entry alone; or a dead
+                                       not own the gate of the lease yet, or
+                                       has not read the claim since; or a dead
                                        worker's, and not durable yet */
     ZKL_DELETE,                     /* maybe; the delete is under way */
     ZKL_RETRY,                      /* maybe; a delete is owed, and is sent when
@@ -431,23 +431,20 @@ int64_t zkl_fencing_token(int64_t czxid, ngx_uint_t index);
 
 
 /*
- * The claim child of the lock at path is entered below the gate, with that
- * claim data: makes a claim in TAKE, unless this worker has the claim, and
- * reads the znode.  The entry is removed if the znode is gone, or is no lease
- * of the gate.  NGX_ABORT: the claim is a lease of another gate; NGX_AGAIN:
- * which gate is the claim's is not known yet; NGX_BUSY: the zone is full;
- * NGX_DECLINED: this worker uses the lock in the other layout; NGX_ERROR: no
- * memory.
+ * The claim child of the lock at path is a lease of the gate, with that claim
+ * data, as op has read since the session owns the gate: this worker counts the
+ * lease from now on.  NGX_AGAIN: the worker's claim is of another gate so far;
+ * NGX_BUSY: the zone is full; NGX_DECLINED: this worker uses the lock in the
+ * other layout; NGX_ERROR: no memory.
  */
 ngx_int_t zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path,
-    zkl_child_t *child, ngx_str_t *cdata, zkl_gate_t *gate);
+    zkl_child_t *child, ngx_str_t *cdata, zkl_gate_t *gate, zkl_op_t *op);
 
 /*
  * Makes a claim of a record in an adopted slot.  The claim becomes durable, and
  * keeps the deadline; ending: the claim is deleted.  zkl_adopt_settled() is
  * called when the claim does not depend on the adopted session any more, never
- * from inside.  NGX_BUSY: a claim of this worker has that znode; NGX_ERROR: no
- * memory, or an entry that was not checked yet names that znode; else as of
+ * from inside.  NGX_BUSY: a claim of this worker has that znode; else as of
  * zkl_claim_inherit().
  */
 ngx_int_t zkl_claim_adopt(zkl_worker_t *worker, ngx_str_t *path,

@@ -20,11 +20,12 @@
  *                                   are forsaken
  *   COUNT   set of the directory    LIST; or, if there is none, NEW, or LEFT if
  *                                   there is no claim
- *   LIST    list of the entries     READ; or NEW or LEFT, as in COUNT; or DUE
- *                                   or LOOK, if another client has set the
- *                                   directory
+ *   LIST    list of the entries     READ; or NEW or LEFT, as in COUNT; or LOOK,
+ *                                   if another session has counted, or a client
+ *                                   has written to the directory
  *   READ    reads of the entries    OWNED; EMPTY, if there is nothing; or LIST,
- *           that no claim has       later, if a read failed
+ *           that no claim has, and  later, if a read failed
+ *           of their znodes
  *   OWNED   -                       LIST, when the last claim has left, with
  *                                   the next connection, or if the directory
  *                                   may be gone; or LIST, later, if an entry
@@ -59,6 +60,7 @@
 
 #include "core/custody.h"
 #include "core/adopt.h"
+#include "core/node.h"
 
 
 /* time for a worker that has the records to take the gate, ms */
@@ -76,7 +78,7 @@
 #define ZKL_CUSTODY_RARELY            300000
 
 /* with so many reads of entries under way the next is not read yet */
-#define ZKL_CUSTODY_READS             32
+#define ZKL_CUSTODY_READS             64
 
 #define ZKL_LEASES                    ".leases"
 #define ZKL_LEASES_LEN                (ZKL_GATE_LEN + sizeof(ZKL_LEASES) - 1)
@@ -122,40 +124,56 @@ struct zkl_gate_s {
     ngx_uint_t                     next;        /* the first entry not read */
     ngx_uint_t                     pending;
 
-    unsigned                       home:1;      /* made by the session */
     unsigned                       failed:1;    /* [READ] an entry could not be
                                                    read, or has no room */
+    unsigned                       warned:1;    /* an entry was no lease's */
 
     u_char                         name[ZKL_GATE_LEN];
 };
+
+
+/* what an entry says */
+
+typedef struct {
+    ngx_str_t                      path;        /* of the lock */
+    ngx_str_t                      cdata;
+    zkl_child_t                    child;
+} zkl_lease_t;
 
 
 static zkl_gate_t *zkl_gate_find(zkl_worker_t *worker, const u_char *name);
 static zkl_gate_t *zkl_gate_new(zkl_worker_t *worker, const u_char *name,
     zkl_gate_state_e state);
 static void zkl_gate_free(zkl_gate_t *gate);
+static ngx_uint_t zkl_gate_home(zkl_gate_t *gate);
 static ngx_str_t zkl_gate_leases(const u_char *name, u_char *buf);
 static ngx_str_t zkl_gate_directory(const u_char *name, u_char *buf);
 static void zkl_gate_entry(const zkl_id_t *id, u_char *buf);
 static void zkl_gate_state(zkl_gate_t *gate, zkl_gate_state_e state);
 static void zkl_gate_go(zkl_gate_t *gate);
 static void zkl_gate_handler(zkl_op_t *op);
-static void zkl_gate_anew(zkl_gate_t *gate);
+static void zkl_gate_tell(zkl_gate_t *gate, void (*tell)(zkl_claim_t *claim));
+static void zkl_gate_anew(zkl_claim_t *claim);
 static void zkl_gate_failed(zkl_gate_t *gate, zkl_op_t *op);
 static void zkl_gate_later(zkl_gate_t *gate);
+static void zkl_gate_again(zkl_gate_t *gate);
 static void zkl_gate_looked(zkl_gate_t *gate, zkl_op_t *op);
-static void zkl_gate_removed(zkl_gate_t *gate);
-static void zkl_gate_forsaken(zkl_gate_t *gate);
+static void zkl_gate_doubt(zkl_gate_t *gate);
 static void zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op);
 static int ngx_libc_cdecl zkl_gate_compare(const void *one, const void *two);
 static void zkl_gate_enter(zkl_gate_t *gate, zkl_claim_t *claim);
 static void zkl_gate_read(zkl_gate_t *gate);
-static void zkl_gate_entry_handler(zkl_op_t *op);
-static ngx_int_t zkl_gate_entry_read(zkl_op_t *op, zkl_child_t *child,
-    ngx_str_t *path, ngx_str_t *cdata);
-static void zkl_gate_remove(zkl_gate_t *gate, ngx_str_t *entry);
+static ngx_int_t zkl_gate_get(zkl_gate_t *gate, ngx_str_t *dir, ngx_str_t *name,
+    ngx_str_t *text);
+static void zkl_gate_get_handler(zkl_op_t *op);
+static ngx_int_t zkl_gate_entry_read(zkl_gate_t *gate, zkl_op_t *op,
+    u_char *entry);
+static ngx_int_t zkl_gate_text_read(ngx_str_t *text, zkl_lease_t *lease);
+static ngx_int_t zkl_gate_claim_read(zkl_gate_t *gate, zkl_op_t *op,
+    u_char *entry);
+static void zkl_gate_remove(zkl_gate_t *gate, u_char *entry);
 static void zkl_gate_written_handler(zkl_op_t *op);
-static void zkl_gate_doubt(zkl_gate_t *gate);
+static void zkl_gate_relist(zkl_gate_t *gate);
 static void zkl_gate_done(zkl_gate_t *gate);
 static void zkl_custody_look(zkl_worker_t *worker);
 static void zkl_custody_gates_handler(zkl_op_t *op);
@@ -281,6 +299,18 @@ zkl_gate_free(zkl_gate_t *gate)
 }
 
 
+/* Whether the session has made the gate at its start. */
+
+static ngx_uint_t
+zkl_gate_home(zkl_gate_t *gate)
+{
+    ngx_str_t  name;
+
+    return zkl_session_gated(gate->worker->session, &name) == NGX_OK
+           && ngx_memcmp(gate->name, name.data, ZKL_GATE_LEN) == 0;
+}
+
+
 const u_char *
 zkl_custody_name(zkl_gate_t *gate)
 {
@@ -375,8 +405,6 @@ zkl_custody_ready(zkl_worker_t *worker, zkl_gate_t **gate)
         if (home == NULL) {
             return NGX_AGAIN;
         }
-
-        home->home = 1;
     }
 
     if (zkl_custody_counts(home)) {
@@ -401,9 +429,8 @@ zkl_custody_join(zkl_gate_t *gate, zkl_claim_t *claim)
 void
 zkl_custody_leave(zkl_claim_t *claim)
 {
-    u_char       name[ZKL_ENTRY_LEN];
+    u_char       entry[ZKL_ENTRY_LEN];
     zkl_id_t     id;
-    ngx_str_t    entry;
     zkl_gate_t  *gate;
 
     gate = claim->gate;
@@ -422,27 +449,10 @@ zkl_custody_leave(zkl_claim_t *claim)
     /* of a claim that is not durable: the answer may have been lost */
 
     id = zkl_claim_id(claim);
-    zkl_gate_entry(&id, name);
+    zkl_gate_entry(&id, entry);
 
-    entry.data = name;
-    entry.len = ZKL_ENTRY_LEN;
-
-    zkl_gate_remove(gate, &entry);
+    zkl_gate_remove(gate, entry);
     zkl_gate_done(gate);
-}
-
-
-void
-zkl_custody_doubt(zkl_claim_t *claim)
-{
-    zkl_gate_t  *gate;
-
-    gate = claim->gate;
-
-    claim->gate = NULL;
-    ngx_queue_remove(&claim->custody);
-
-    zkl_gate_doubt(gate);
 }
 
 
@@ -595,7 +605,6 @@ zkl_custody_lost(zkl_worker_t *worker, int64_t session)
             continue;
         }
 
-        gate->home = 0;
         gate->former = session;
         gate->failures = 0;
         gate->due = ngx_current_msec;
@@ -736,11 +745,12 @@ zkl_gate_handler(zkl_op_t *op)
 
             /* how often the gate was taken over before is not known */
 
-            zkl_gate_anew(gate);
+            gate->term = 0;
+            zkl_gate_tell(gate, zkl_gate_anew);
         }
 
         if (op->rc == ZKL_OK || op->rc == ZKL_EXISTS) {
-            next = !gate->home ? ZKL_GATE_COUNT
+            next = !zkl_gate_home(gate) ? ZKL_GATE_COUNT
                                : ngx_queue_empty(&gate->claims)
                                  ? ZKL_GATE_OWNED : ZKL_GATE_LIST;
         }
@@ -788,7 +798,7 @@ zkl_gate_handler(zkl_op_t *op)
         }
 
         if (op->rc == ZKL_NO_NODE) {
-            next = gate->home || !ngx_queue_empty(&gate->claims)
+            next = zkl_gate_home(gate) || !ngx_queue_empty(&gate->claims)
                    ? ZKL_GATE_NEW : ZKL_GATE_LEFT;
         }
 
@@ -803,8 +813,7 @@ zkl_gate_handler(zkl_op_t *op)
 
             /* the directory is not empty */
 
-            zkl_gate_state(gate, ZKL_GATE_LIST);
-            zkl_gate_later(gate);
+            zkl_gate_again(gate);
             return;
         }
 
@@ -835,23 +844,27 @@ zkl_gate_handler(zkl_op_t *op)
 }
 
 
-static void
-zkl_gate_anew(zkl_gate_t *gate)
-{
-    ngx_queue_t  *q;
-    zkl_claim_t  *claim;
+/* Calls tell for each claim of the gate; the claim may leave, or end. */
 
-    if (gate->home) {
-        return;
-    }
+static void
+zkl_gate_tell(zkl_gate_t *gate, void (*tell)(zkl_claim_t *claim))
+{
+    ngx_queue_t  *q, *next;
 
     for (q = ngx_queue_head(&gate->claims);
          q != ngx_queue_sentinel(&gate->claims);
-         q = ngx_queue_next(q))
+         q = next)
     {
-        claim = ngx_queue_data(q, zkl_claim_t, custody);
-        claim->term = -1;
+        next = ngx_queue_next(q);
+        tell(ngx_queue_data(q, zkl_claim_t, custody));
     }
+}
+
+
+static void
+zkl_gate_anew(zkl_claim_t *claim)
+{
+    claim->term = -1;
 }
 
 
@@ -866,7 +879,7 @@ zkl_gate_failed(zkl_gate_t *gate, zkl_op_t *op)
 
     zkl_gate_later(gate);
 
-    if (gate->home) {
+    if (zkl_gate_home(gate)) {
 
         /* a client that waits for a durable lease is told */
 
@@ -886,6 +899,16 @@ zkl_gate_later(zkl_gate_t *gate)
 
     gate->failures++;
     gate->due = ngx_current_msec + ngx_min(wait, ZKL_CUSTODY_RARELY);
+}
+
+
+/* Lists the entries again, later. */
+
+static void
+zkl_gate_again(zkl_gate_t *gate)
+{
+    zkl_gate_state(gate, ZKL_GATE_LIST);
+    zkl_gate_later(gate);
 }
 
 
@@ -914,7 +937,10 @@ zkl_gate_looked(zkl_gate_t *gate, zkl_op_t *op)
         gate->due = ngx_current_msec + ZKL_CUSTODY_BEHIND;
 
     } else {
-        zkl_gate_forsaken(gate);
+        /* another session counts the leases */
+
+        zkl_gate_tell(gate, zkl_claim_forsake);
+        zkl_gate_free(gate);
         return;
     }
 
@@ -922,22 +948,19 @@ zkl_gate_looked(zkl_gate_t *gate, zkl_op_t *op)
 }
 
 
-/* Another session counts the leases. */
+/*
+ * Another session may have the gate: the leases do not count until a read shows
+ * the owner.
+ */
 
 static void
-zkl_gate_forsaken(zkl_gate_t *gate)
+zkl_gate_doubt(zkl_gate_t *gate)
 {
-    ngx_queue_t  *q, *next;
+    gate->due = ngx_current_msec;
+    zkl_gate_state(gate, ZKL_GATE_LOOK);
 
-    for (q = ngx_queue_head(&gate->claims);
-         q != ngx_queue_sentinel(&gate->claims);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        zkl_claim_forsake(ngx_queue_data(q, zkl_claim_t, custody));
-    }
-
-    zkl_gate_free(gate);
+    zkl_gate_tell(gate, zkl_claim_ungated);
+    zkl_gate_go(gate);
 }
 
 
@@ -963,13 +986,7 @@ zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op)
          * client has written to the directory.
          */
 
-        if (ngx_queue_empty(&gate->claims)) {
-            zkl_gate_state(gate, ZKL_GATE_LOOK);
-            zkl_gate_go(gate);
-            return;
-        }
-
-        zkl_gate_removed(gate);
+        zkl_gate_doubt(gate);
         return;
     }
 
@@ -1088,7 +1105,7 @@ zkl_gate_read(zkl_gate_t *gate)
 {
     u_char          buf[ZKL_LEASES_PATH];
     ngx_str_t       dir, *name;
-    zkl_op_t       *op;
+    ngx_uint_t      used;
     zkl_session_t  *session;
 
     session = gate->worker->session;
@@ -1103,39 +1120,24 @@ zkl_gate_read(zkl_gate_t *gate)
             continue;
         }
 
-        op = zkl_op_new(session, ZKL_OP_GET, &dir, name, NULL);
-        if (op == NULL) {
-            gate->failed = 1;
-            continue;
-        }
-
-        op->whole = 1;
-        op->handler = zkl_gate_entry_handler;
-        op->data = gate;
-
-        gate->pending++;
-
-        zkl_session_send(op);
+        gate->failed |= (zkl_gate_get(gate, &dir, name, NULL) != NGX_OK);
     }
 
     if (gate->next < gate->nentries || gate->pending != 0) {
         return;
     }
 
-    if (gate->failed) {
-        zkl_gate_state(gate, ZKL_GATE_LIST);
-        zkl_gate_later(gate);
+    used = zkl_gate_home(gate) || !ngx_queue_empty(&gate->claims);
 
-    } else if (gate->home || !ngx_queue_empty(&gate->claims)) {
+    if (gate->failed || (!used && gate->nentries != 0)) {
+
+        /* or the entries are about to be removed, or cannot be */
+
+        zkl_gate_again(gate);
+
+    } else if (used) {
         gate->failures = 0;
         zkl_gate_state(gate, ZKL_GATE_OWNED);
-
-    } else if (gate->nentries != 0) {
-
-        /* the entries are about to be removed, or cannot be */
-
-        zkl_gate_state(gate, ZKL_GATE_LIST);
-        zkl_gate_later(gate);
 
     } else {
         zkl_gate_state(gate, ZKL_GATE_EMPTY);
@@ -1144,21 +1146,40 @@ zkl_gate_read(zkl_gate_t *gate)
 }
 
 
-/*
- * Makes a claim of an entry, which reads the claim's znode then (core/claim.c).
- * An entry has three parts: the lock's path, a line; the name of the claim's
- * znode, which is empty if the claim is the lock's znode, a line; and the claim
- * data as they were when the claim became durable, which count if a Curator
- * client has written a mark over the claim's own.
- */
+/* Reads an entry; or, with the text of the entry, the claim's znode. */
+
+static ngx_int_t
+zkl_gate_get(zkl_gate_t *gate, ngx_str_t *dir, ngx_str_t *name, ngx_str_t *text)
+{
+    zkl_op_t  *op;
+
+    op = zkl_op_new(gate->worker->session, ZKL_OP_GET, dir, name, text);
+
+    if (op == NULL) {
+        return NGX_ERROR;
+    }
+
+    op->whole = (text == NULL);
+    op->watch = text != NULL
+                && zkl_session_may_watch(gate->worker->session,
+                                         dir->len + 1 + ZKL_CLAIM_MAX);
+    op->handler = zkl_gate_get_handler;
+    op->data = gate;
+
+    gate->pending++;
+
+    zkl_session_send(op);
+
+    return NGX_OK;
+}
+
 
 static void
-zkl_gate_entry_handler(zkl_op_t *op)
+zkl_gate_get_handler(zkl_op_t *op)
 {
-    ngx_int_t     rc;
-    ngx_str_t     path, cdata, entry;
-    zkl_gate_t   *gate;
-    zkl_child_t   child;
+    u_char       entry[ZKL_ENTRY_LEN];
+    ngx_int_t    rc;
+    zkl_gate_t  *gate;
 
     gate = op->data;
     gate->pending--;
@@ -1172,65 +1193,108 @@ zkl_gate_entry_handler(zkl_op_t *op)
         return;
     }
 
-    if (op->rc != ZKL_OK) {
-        gate->failed |= (op->rc != ZKL_NO_NODE);
+    rc = op->value.len ? zkl_gate_claim_read(gate, op, entry)
+                       : zkl_gate_entry_read(gate, op, entry);
 
-    } else if (zkl_gate_entry_read(op, &child, &path, &cdata) != NGX_OK) {
-        ngx_log_error(NGX_LOG_WARN, gate->worker->log, 0,
-                      "the entry \"%V\" of a durable lease names no claim, and "
-                      "is deleted", &op->path);
+    switch (rc) {
 
-        entry.data = op->path.data + op->path.len - ZKL_ENTRY_LEN;
-        entry.len = ZKL_ENTRY_LEN;
-        zkl_gate_remove(gate, &entry);
+    case NGX_OK:
+        break;
 
-    } else {
-        rc = zkl_claim_inherit(gate->worker, &path, &child, &cdata, gate);
+    case NGX_ABORT:
 
-        if (rc == NGX_ABORT) {
-            entry.data = op->path.data + op->path.len - ZKL_ENTRY_LEN;
-            entry.len = ZKL_ENTRY_LEN;
-            zkl_gate_remove(gate, &entry);
+        if (!gate->warned) {
+            gate->warned = 1;
 
-        } else if (rc != NGX_OK) {
-            gate->failed = 1;
+            ngx_log_error(NGX_LOG_WARN, gate->worker->log, 0,
+                          "the entry \"%*s\" below the gate \"%*s\" names no "
+                          "claim that is a lease of that gate, and is deleted, "
+                          "as are others of which no line tells",
+                          (size_t) ZKL_ENTRY_LEN, entry, (size_t) ZKL_GATE_LEN,
+                          gate->name);
         }
 
-        if (rc == NGX_BUSY) {
+        /* fall through */
 
-            /* the zone is full: the other entries wait, too */
+    case NGX_DONE:
+        zkl_gate_remove(gate, entry);
+        break;
 
-            gate->next = gate->nentries;
-        }
+    case NGX_BUSY:
+
+        /* the zone is full: the other entries wait, too */
+
+        gate->next = gate->nentries;
+        /* fall through */
+
+    default:
+        gate->failed = 1;
+        break;
     }
 
     zkl_gate_read(gate);
 }
 
 
-/* NGX_DECLINED: no gateway has made such an entry. */
+/* NGX_ABORT: no gateway has made the entry; NGX_DONE: the claim is gone. */
 
 static ngx_int_t
-zkl_gate_entry_read(zkl_op_t *op, zkl_child_t *child, ngx_str_t *path,
-    ngx_str_t *cdata)
+zkl_gate_entry_read(zkl_gate_t *gate, zkl_op_t *op, u_char *entry)
 {
-    u_char            *p, *last, *name;
-    u_char             entry[ZKL_ENTRY_LEN];
-    zkl_claim_data_t   data;
+    u_char       own[ZKL_ENTRY_LEN], buf[ZKL_CLAIM_MAX];
+    ngx_str_t    name;
+    zkl_lease_t  lease;
 
-    if (op->cut) {
-        return NGX_DECLINED;
+    ngx_memcpy(entry, op->path.data + op->path.len - ZKL_ENTRY_LEN,
+               ZKL_ENTRY_LEN);
+
+    if (op->rc != ZKL_OK) {
+        return (op->rc == ZKL_NO_NODE) ? NGX_OK : NGX_AGAIN;
     }
 
-    path->data = op->reply.data;
-    last = op->reply.data + op->reply.len;
+    if (op->cut || zkl_gate_text_read(&op->reply, &lease) != NGX_OK) {
+        return NGX_ABORT;
+    }
 
-    p = ngx_strlchr(path->data, last, LF);
+    zkl_gate_entry(&lease.child.id, own);
+
+    if (ngx_memcmp(own, entry, ZKL_ENTRY_LEN) != 0) {
+        return NGX_ABORT;
+    }
+
+    name.data = buf;
+    name.len = zkl_name_claim_write((char *) buf, &lease.child.id,
+                                    lease.child.mode, lease.child.seq);
+
+    return zkl_gate_get(gate, &lease.path, &name, &op->reply);
+}
+
+
+/*
+ * The text of an entry has three parts: the lock's path, a line; the name of
+ * the claim's znode, which is empty if the claim is the lock's znode, a line;
+ * and the claim data as they were when the claim became durable, which count if
+ * a Curator client has written a mark over the claim's own.
+ */
+
+static ngx_int_t
+zkl_gate_text_read(ngx_str_t *text, zkl_lease_t *lease)
+{
+    u_char            *p, *last, *name;
+    zkl_child_t       *child;
+    zkl_claim_data_t   data;
+
+    child = &lease->child;
+    last = text->data + text->len;
+
+    lease->path.data = text->data;
+
+    p = ngx_strlchr(text->data, last, LF);
     if (p == NULL) {
         return NGX_DECLINED;
     }
 
-    path->len = p - path->data;
+    lease->path.len = p - text->data;
     name = p + 1;
 
     p = ngx_strlchr(name, last, LF);
@@ -1238,17 +1302,19 @@ zkl_gate_entry_read(zkl_op_t *op, zkl_child_t *child, ngx_str_t *path,
         return NGX_DECLINED;
     }
 
-    cdata->data = p + 1;
-    cdata->len = last - cdata->data;
+    lease->cdata.data = p + 1;
+    lease->cdata.len = last - lease->cdata.data;
 
-    if (path->len > ZKL_PATH_MAX || cdata->len > ZKL_CLAIM_DATA_MAX
-        || zkl_name_path_check((char *) path->data, path->len) != NULL)
+    if (lease->path.len > ZKL_PATH_MAX
+        || lease->cdata.len > ZKL_CLAIM_DATA_MAX
+        || zkl_name_path_check((char *) text->data, lease->path.len) != NULL)
     {
         return NGX_DECLINED;
     }
 
     if (p == name) {
-        zkl_claim_data_read(&data, (char *) cdata->data, cdata->len);
+        zkl_claim_data_read(&data, (char *) lease->cdata.data,
+                            lease->cdata.len);
 
         ngx_memzero(child, sizeof(zkl_child_t));
 
@@ -1260,31 +1326,85 @@ zkl_gate_entry_read(zkl_op_t *op, zkl_child_t *child, ngx_str_t *path,
         return NGX_DECLINED;
     }
 
-    if (!child->has_id) {
-        return NGX_DECLINED;
-    }
+    return child->has_id ? NGX_OK : NGX_DECLINED;
+}
 
+
+/* Makes a claim, if the znode is a lease of the gate. */
+
+static ngx_int_t
+zkl_gate_claim_read(zkl_gate_t *gate, zkl_op_t *op, u_char *entry)
+{
+    u_char             buf[ZKL_CLAIM_MAX];
+    ngx_str_t          name;
+    zkl_lease_t        lease;
+    zkl_child_t       *child;
+    zkl_claim_data_t   data;
+
+    (void) zkl_gate_text_read(&op->value, &lease);
+
+    child = &lease.child;
     zkl_gate_entry(&child->id, entry);
 
-    return ngx_memcmp(entry, op->path.data + op->path.len - ZKL_ENTRY_LEN,
-                      ZKL_ENTRY_LEN)
-           == 0 ? NGX_OK : NGX_DECLINED;
+    if (child->mode == ZKL_MUTEX || child->mode == ZKL_WRITE) {
+
+        /* another gateway may have made the claim a reader */
+
+        name.data = buf;
+        name.len = zkl_name_claim_write((char *) buf, &child->id, ZKL_READ,
+                                        child->seq);
+
+        if (ngx_memcmp(op->path.data + op->path.len - name.len, buf, name.len)
+            == 0)
+        {
+            child->mode = ZKL_READ;
+
+        } else if (op->rc == ZKL_NO_NODE) {
+            return zkl_gate_get(gate, &lease.path, &name, &op->value);
+        }
+    }
+
+    if (op->rc != ZKL_OK) {
+        return (op->rc == ZKL_NO_NODE) ? NGX_DONE : NGX_AGAIN;
+    }
+
+    zkl_claim_data_read(&data, (char *) op->reply.data, op->reply.len);
+
+    if (data.index < 0 && data.revoke) {
+        zkl_claim_data_read(&data, (char *) lease.cdata.data, lease.cdata.len);
+
+    } else {
+        lease.cdata = op->reply;
+    }
+
+    if (op->owner != 0 || data.gate_len != ZKL_GATE_LEN
+        || ngx_memcmp(data.gate, gate->name, ZKL_GATE_LEN) != 0
+        || (child->mode == ZKL_NODE && !zkl_node_is(&child->id, op)))
+    {
+        return NGX_ABORT;
+    }
+
+    return zkl_claim_inherit(gate->worker, &lease.path, child, &lease.cdata,
+                             gate, op);
 }
 
 
 static void
-zkl_gate_remove(zkl_gate_t *gate, ngx_str_t *entry)
+zkl_gate_remove(zkl_gate_t *gate, u_char *entry)
 {
     u_char     buf[ZKL_LEASES_PATH];
-    ngx_str_t  dir;
+    ngx_str_t  dir, name;
     zkl_op_t  *op;
 
     dir = zkl_gate_directory(gate->name, buf);
 
-    op = zkl_op_new(gate->worker->session, ZKL_OP_DELETE, &dir, entry, NULL);
+    name.data = entry;
+    name.len = ZKL_ENTRY_LEN;
+
+    op = zkl_op_new(gate->worker->session, ZKL_OP_DELETE, &dir, &name, NULL);
 
     if (op == NULL) {
-        zkl_gate_doubt(gate);
+        zkl_gate_relist(gate);
         return;
     }
 
@@ -1319,7 +1439,7 @@ zkl_gate_written_handler(zkl_op_t *op)
     gate = zkl_gate_find(op->data, name);
 
     if (gate != NULL) {
-        zkl_gate_doubt(gate);
+        zkl_gate_relist(gate);
     }
 }
 
@@ -1327,13 +1447,12 @@ zkl_gate_written_handler(zkl_op_t *op)
 /* An entry may be left over, or missing: a list shows that, some time later. */
 
 static void
-zkl_gate_doubt(zkl_gate_t *gate)
+zkl_gate_relist(zkl_gate_t *gate)
 {
     gate->failed = 1;
 
     if (gate->state == ZKL_GATE_OWNED) {
-        zkl_gate_state(gate, ZKL_GATE_LIST);
-        zkl_gate_later(gate);
+        zkl_gate_again(gate);
     }
 }
 
@@ -1343,7 +1462,7 @@ zkl_gate_doubt(zkl_gate_t *gate)
 static void
 zkl_gate_done(zkl_gate_t *gate)
 {
-    if (gate->state == ZKL_GATE_OWNED && !gate->home
+    if (gate->state == ZKL_GATE_OWNED && !zkl_gate_home(gate)
         && ngx_queue_empty(&gate->claims))
     {
         zkl_gate_state(gate, ZKL_GATE_LIST);
@@ -1433,16 +1552,19 @@ zkl_custody_gates_handler(zkl_op_t *op)
         gate = ngx_queue_data(q, zkl_gate_t, queue);
 
         if (!zkl_custody_lists(names, n, gate->name, ZKL_GATE_LEN)) {
-            zkl_gate_removed(gate);
+
+            if (gate->state != ZKL_GATE_DUE && gate->state < ZKL_GATE_LEFT) {
+                zkl_gate_doubt(gate);
+            }
+
             continue;
         }
 
-        if (gate->state == ZKL_GATE_DUE
-            && ngx_queue_empty(&gate->claims) && gate->op == NULL)
-        {
-            /* another session has taken the gate */
+        if (gate->state == ZKL_GATE_DUE && gate->op == NULL) {
 
-            zkl_gate_free(gate);
+            /* a session has taken the gate; this one, if an answer was lost */
+
+            zkl_gate_state(gate, ZKL_GATE_LOOK);
             continue;
         }
 
@@ -1468,50 +1590,6 @@ zkl_custody_gates_handler(zkl_op_t *op)
     }
 
     zkl_custody_sweep(worker);
-}
-
-
-/* The list lacks the gate. */
-
-static void
-zkl_gate_removed(zkl_gate_t *gate)
-{
-    ngx_queue_t  *q, *next;
-
-    switch (gate->state) {
-
-    case ZKL_GATE_LOOK:
-        gate->due = ngx_current_msec;
-        zkl_gate_state(gate, ZKL_GATE_DUE);
-        break;
-
-    case ZKL_GATE_DUE:
-    case ZKL_GATE_LEFT:
-    case ZKL_GATE_GONE:
-        break;
-
-    default:
-
-        /* an operator or another program has removed the gate */
-
-        gate->home = 0;
-        gate->due = ngx_current_msec;
-        zkl_gate_state(gate, ZKL_GATE_DUE);
-
-        for (q = ngx_queue_head(&gate->claims);
-             q != ngx_queue_sentinel(&gate->claims);
-             q = next)
-        {
-            next = ngx_queue_next(q);
-            zkl_claim_ungated(ngx_queue_data(q, zkl_claim_t, custody));
-        }
-
-        if (ngx_queue_empty(&gate->claims)) {
-            zkl_gate_free(gate);
-        }
-
-        break;
-    }
 }
 
 

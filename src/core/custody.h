@@ -52,9 +52,6 @@ uint32_t zkl_custody_term(zkl_gate_t *gate);
 void zkl_custody_join(zkl_gate_t *gate, zkl_claim_t *claim);
 void zkl_custody_leave(zkl_claim_t *claim);
 
-/* The claim leaves, and the entry stays, and is read again later. */
-void zkl_custody_doubt(zkl_claim_t *claim);
-
 /*
  * The same below the gate with that name, which the claim's data say.  The
  * worker takes the gate over without a wait, as soon as no session has it, or

@@ -138,8 +138,8 @@ void zkl_record_end(zkl_zone_t *zone, uint32_t record);
 void zkl_record_free(zkl_zone_t *zone, uint32_t record);
 
 /*
- * Makes an open record for child, a claim that an entry tells of, and that may
- * be gone.  Returns NGX_OK, or NGX_BUSY if the zone is full.
+ * Makes an open record for child, a durable claim that this worker is about to
+ * count.  Returns NGX_OK, or NGX_BUSY if the zone is full.
  */
 ngx_int_t zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path,
     zkl_child_t *child, int64_t czxid, ngx_uint_t index, uint32_t *record);

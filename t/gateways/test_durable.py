@@ -10,6 +10,7 @@ A call at a gateway that takes a lease over may get 503 for a moment.
 
 import itertools
 import os
+import re
 import subprocess
 import threading
 import time
@@ -22,7 +23,7 @@ from lib.client import lock_path
 from lib.process import wait_until
 from lib.streams import SSE, hold
 from lib.tokens import claim_of
-from lib.zookeeper import GATES
+from lib.zookeeper import GATES, LEASES
 
 SOON = 20.0
 SHORT = "4s"            # a session's time that a test waits for
@@ -843,13 +844,36 @@ def test_its_gates_and_entries_are_removed(start_gateway, tree, root):
     paths = [path for i in range(len(holders))
              for path in tree.durables(here.znode("x%d" % i))]
     assert len(tree.entries(root)) == len(holders)
-    for name in set(tree.children(GATES)) - others:
+    # a directory first: else an entry may be there again in between
+    for name in sorted(set(tree.children(GATES)) - others, reverse=True):
         tree.client.delete(GATES + "/" + name, recursive=True)
     wait_until(lambda: all(tree.counts(path) for path in paths)
                and sorted(tree.entries(root).values()) == sorted(paths), SOON,
                "gates and entries are there again")
     for i, holder in enumerate(holders):
         is_held("x%d" % i, holder, everywhere(*pair))
+
+
+def test_directory_of_its_gate_is_written(start_gateway, start_proxy, zookeeper,
+                                          tree, root):
+    """The session counts on, and keeps its gate when the last lease ends."""
+    proxy = start_proxy(zookeeper)
+    here = start_gateway(servers=proxy.address, workers=1)
+    holder = here.hold("x", ttl="1h", durable="1")
+    entry, = tree.entries(root)
+    directory = os.path.dirname(entry)
+    tree.client.set(directory, b"somebody else's")
+    version = tree.stat(directory).version
+    proxy.kill()
+    wait_until(lambda: tree.stat(directory).version > version, SOON,
+               "the directory is set again")
+    is_held("x", holder, everywhere(here))
+    assert here.release("x", holder.token).status == 204
+    wait_until(lambda: not tree.entries(root), SOON, "the entry is deleted")
+    time.sleep(0.5)
+    holder = here.hold("x", ttl="1h", durable="1")
+    assert [os.path.dirname(path) for path in tree.entries(root)] == [directory]
+    assert here.release("x", holder.token).status == 204
 
 
 def test_entries_that_name_no_lease(start_gateway, tree, root):
@@ -871,6 +895,37 @@ def test_entries_that_name_no_lease(start_gateway, tree, root):
                SOON, "the other entries are deleted")
     assert "names no claim" in there.log_text()
     is_held("x", holder, everywhere(there))
+
+
+def test_many_entries_that_name_no_lease(start_gateway, zookeeper, tree, root):
+    """The lock that they name is not listed for each of them, the claim of
+    another gate stays, and the log has one line.
+    """
+    here = start_gateway(session_timeout=SHORT)
+    there = start_gateway(workers=1)
+    holder = here.hold("x", ttl="1h", durable="1")
+    entry, = tree.entries(root)
+    directory = os.path.dirname(entry)
+    gate = directory[:-len(LEASES)]
+    semaphore = {"mode": "semaphore", "permits": "2"}
+    other = there.hold("y", ttl="1h", durable="1", **semaphore)
+    begin, own, end = re.fullmatch("(_c_[-0-9a-f]{24})([0-9a-f]{12})(-.*)",
+                                   claim_of(other.token)).groups()
+    for i, number in enumerate(["%012x" % i for i in range(199)] + [own]):
+        text = "%s\n%s\n{}" % (there.znode("y"), begin + number + end)
+        tree.client.create("%s/%s" % (directory, number),
+                           text.encode() if i % 2 else b"nonsense")
+    here.kill()
+    before = zookeeper.reads(top(root))
+    wait_until(lambda: not tree.stat(gate), SOON, "the session is over")
+    wait_until(lambda: tree.children(directory) == [os.path.basename(entry)],
+               SOON, "the other entries are deleted")
+    assert zookeeper.reads(top(root)) - before < 50
+    assert there.log_text().count("names no claim") == 1
+    second = there.hold("y", **semaphore)
+    is_held("x", holder, everywhere(there))
+    for name, response in (("x", holder), ("y", other), ("y", second)):
+        assert there.release(name, response.token).status == 204
 
 
 def test_revoked_while_no_gateway_counts(start_gateway, tree):
