@@ -82,7 +82,8 @@ typedef enum {
 /* what a claim's worker replies to a call */
 
 typedef enum {
-    ZKL_REPLY_ABSENT = 0,           /* the worker has no such claim, or cannot
+    ZKL_REPLY_NONE = 0,             /* was not asked so far */
+    ZKL_REPLY_ABSENT,               /* the worker has no such claim, or cannot
                                        tell: the call asks ZooKeeper */
     ZKL_REPLY_LATER,                /* not known yet */
     ZKL_REPLY_OK,                   /* done; a release: the claim is gone */
