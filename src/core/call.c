@@ -1714,6 +1714,8 @@ zkl_call_replied(zkl_call_t *call, zkl_reply_e reply)
 static void
 zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
 {
+    zkl_record_t  record;
+
     call->step = ZKL_STEP_OP;
     call->reply = reply;
 
@@ -1749,9 +1751,21 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
 
     case ZKL_REPLY_COUNTED:
 
-        /* the claim data and the record tell how many holds there are */
+        if (call->type == ZKL_HOLD
+            && zkl_record_read(call->worker->zone, &call->token.id, &call->path,
+                               &record)
+               == NGX_OK
+            && record.state == ZKL_RECORD_HELD)
+        {
+            zkl_call_note_record(&call->infos[0], &record);
+            zkl_call_post(call, ZKL_CALL_OK);
 
-        zkl_call_again(call);
+        } else {
+            /* the claim data tell how many holds there are */
+
+            zkl_call_again(call);
+        }
+
         return;
 
     default:
@@ -1774,23 +1788,14 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
         break;
 
     case ZKL_HOLD:
+    case ZKL_DOWNGRADE:
 
         if (reply == ZKL_REPLY_ABSENT) {
             zkl_call_other(call);
 
         } else {
-            zkl_call_post(call, reply == ZKL_REPLY_OVER ? ZKL_CALL_GONE
-                                                        : ZKL_CALL_WAITS);
-        }
+            /* OVER: the claim is about to end, unless the data are newer */
 
-        break;
-
-    case ZKL_DOWNGRADE:
-
-        if (reply == ZKL_REPLY_ABSENT) {
-            zkl_call_remote(call, "shared");
-
-        } else {
             zkl_call_poll(call);
         }
 
@@ -3221,7 +3226,12 @@ zkl_call_downgrade(zkl_call_t *call)
         return;
     }
 
-    zkl_call_ask(call, 0);
+    if (call->reply == ZKL_REPLY_ABSENT) {
+        zkl_call_remote(call, "shared");
+
+    } else {
+        zkl_call_ask(call, 0);
+    }
 }
 
 
