@@ -1564,11 +1564,11 @@ static void
 zkl_call_ask(zkl_call_t *call, ngx_uint_t newer)
 {
     ngx_int_t          rc;
-    zkl_reply_e        reply;
     zkl_claim_t       *claim;
-    zkl_worker_t      *worker;
+    zkl_reply_e        reply;
+    zkl_errand_t       errand;
     zkl_record_t       record;
-    zkl_errand_t  errand;
+    zkl_worker_t      *worker;
     zkl_claim_data_t   cdata;
 
     worker = call->worker;
