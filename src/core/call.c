@@ -37,8 +37,8 @@
  *
  * zkl_call_connected() is called with each connection, and once a second while
  * ZooKeeper answers.  After the event the step is OP again, unless the call
- * ends.  The timeout tells the client in any step; CLAIM, DELETE and a release
- * in SIBLING go on without the client.
+ * ends.  The timeout tells the client in any step; DELETE, and a release in
+ * SIBLING and CLAIM, go on without the client.
  *
  * The event loop of the worker that got the call runs all code here.  handler
  * is NULL once the client was told or has left.  infos is NULL until the call
@@ -403,6 +403,15 @@ zkl_call_connected(zkl_call_t *call)
 void
 zkl_call_unreachable(zkl_call_t *call)
 {
+    call->nops++;
+
+    if (call->step == ZKL_STEP_SIBLING && zkl_call_owed(call)) {
+
+        /* the release is owed, though the claim's worker stands still */
+
+        zkl_call_rung(call);
+    }
+
     if (call->deleted) {
 
         /* only the lock's znode is not set so far */
@@ -418,14 +427,7 @@ zkl_call_unreachable(zkl_call_t *call)
         zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
     }
 
-    if (call->step == ZKL_STEP_SIBLING && zkl_call_owed(call)) {
-
-        /* the release is owed, though the claim's worker stands still */
-
-        zkl_call_rung(call);
-        return;
-    }
-
+    call->nops--;
     zkl_call_free(call);
 }
 
@@ -985,8 +987,8 @@ zkl_call_free(zkl_call_t *call)
     zkl_errand_t  errand;
 
     if (call->handler != NULL || call->nops != 0
-        || call->step == ZKL_STEP_CLAIM
-        || (call->step == ZKL_STEP_SIBLING && zkl_call_owed(call))
+        || ((call->step == ZKL_STEP_CLAIM || call->step == ZKL_STEP_SIBLING)
+            && zkl_call_owed(call))
         || call->step == ZKL_STEP_DELETE
         || call->step == ZKL_STEP_TELL)
     {
@@ -999,6 +1001,10 @@ zkl_call_free(zkl_call_t *call)
 
     if (call->errand != ZKL_NO_ERRAND) {
         (void) zkl_call_take_back(call, &errand);
+    }
+
+    if (call->step == ZKL_STEP_CLAIM) {
+        ngx_queue_remove(&call->served.listener.queue);
     }
 
     if (call->timer.timer_set) {
@@ -1612,6 +1618,7 @@ zkl_call_ask(zkl_call_t *call, ngx_uint_t newer)
 
         if (reply == ZKL_REPLY_LATER) {
             call->step = ZKL_STEP_CLAIM;
+            call->counts = (call->served.done == ZKL_REPLY_COUNTED);
             return;
         }
 
@@ -1663,14 +1670,13 @@ zkl_call_rung(zkl_call_t *call)
 
     case NGX_AGAIN:
 
-        if (call->type == ZKL_HOLD
-            || (call->type == ZKL_RELEASE && !errand.ending))
-        {
-            zkl_call_reply(call, ZKL_REPLY_UNKNOWN);
+        if (errand.begun == ZKL_BEGUN_COUNT) {
+            call->counts = 1;
+            zkl_call_reply(call, ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE);
             break;
         }
 
-        call->tries += zkl_call_owed(call);
+        call->tries += (errand.begun == ZKL_BEGUN_END);
         /* fall through */
 
     default: /* NGX_DECLINED */
@@ -1719,34 +1725,31 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
     call->step = ZKL_STEP_OP;
     call->reply = reply;
 
+    if (reply == ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE
+        && call->type == ZKL_RENEW)
+    {
+        /* another session may count the lease: the call may be repeated */
+
+        zkl_call_again(call);
+        return;
+    }
+
+    if (reply >= ZKL_REPLY_ANSWER) {
+        zkl_call_post(call, reply - ZKL_REPLY_ANSWER);
+        return;
+    }
+
     switch (reply) {
 
     case ZKL_REPLY_AGAIN:
+
+        if (call->handler == NULL) {
+            /* a release is owed: the sweep asks again */
+            call->step = ZKL_STEP_DELETE;
+            return;
+        }
+
         zkl_call_poll(call);
-        return;
-
-    case ZKL_REPLY_GONE:
-        zkl_call_post(call, ZKL_CALL_GONE);
-        return;
-
-    case ZKL_REPLY_UNKNOWN:
-        zkl_call_post(call, ZKL_CALL_UNREACHABLE);
-        return;
-
-    case ZKL_REPLY_FOREIGN:
-        zkl_call_post(call, ZKL_CALL_FOREIGN);
-        return;
-
-    case ZKL_REPLY_DENIED:
-        zkl_call_post(call, ZKL_CALL_DENIED);
-        return;
-
-    case ZKL_REPLY_NO_ROOM:
-        zkl_call_post(call, ZKL_CALL_NO_ROOM);
-        return;
-
-    case ZKL_REPLY_REFUSED:
-        zkl_call_post(call, ZKL_CALL_FAILED);
         return;
 
     case ZKL_REPLY_COUNTED:
@@ -1779,11 +1782,12 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
 
         if (reply == ZKL_REPLY_ABSENT) {
             zkl_call_delete(call);
-
-        } else {
-            zkl_call_post(call, reply == ZKL_REPLY_OK ? ZKL_CALL_OK
-                                                      : ZKL_CALL_GONE);
+            break;
         }
+
+        call->nknown = 0;
+        zkl_call_post(call, reply == ZKL_REPLY_OK ? ZKL_CALL_OK
+                                                  : ZKL_CALL_GONE);
 
         break;
 
@@ -1875,13 +1879,14 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
     case ZKL_HOLD:
     case ZKL_RELEASE:
 
-        if (call->type == ZKL_HOLD && !call->remote) {
-            zkl_call_ask(call, newer);
+        if (call->remote) {
 
-        } else {
-            /* the claim's worker did not reply before */
+            /* no worker had the claim before: the new worker counts that */
 
             zkl_call_other(call);
+
+        } else {
+            zkl_call_ask(call, newer);
         }
 
         return;

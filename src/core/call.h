@@ -79,6 +79,15 @@ typedef enum {
 } zkl_step_e;
 
 
+/* what a claim's worker has begun, in an errand without a reply */
+
+typedef enum {
+    ZKL_BEGUN_NOTHING = 0,          /* that must not be done twice */
+    ZKL_BEGUN_COUNT,                /* to count a hold */
+    ZKL_BEGUN_END                   /* to end the claim */
+} zkl_begun_e;
+
+
 /* what a claim's worker replies to a call */
 
 typedef enum {
@@ -91,13 +100,9 @@ typedef enum {
     ZKL_REPLY_WAITS,                /* the claim is not granted yet */
     ZKL_REPLY_OVER,                 /* the lease or the grace is over, or the
                                        claim is about to end */
-    ZKL_REPLY_GONE,                 /* the claim was gone before */
     ZKL_REPLY_AGAIN,                /* cannot tell now: the call asks again */
-    ZKL_REPLY_UNKNOWN,              /* the outcome is not known */
-    ZKL_REPLY_FOREIGN,              /* the claim data are no gateway's */
-    ZKL_REPLY_DENIED,               /* by ZooKeeper, as of zkl_answer_e */
-    ZKL_REPLY_NO_ROOM,
-    ZKL_REPLY_REFUSED
+    ZKL_REPLY_ANSWER                /* and above: the client is told this, more
+                                       a zkl_answer_e */
 } zkl_reply_e;
 
 
@@ -198,6 +203,9 @@ struct zkl_call_s {
 
     unsigned                           other:1;     /* the other name was tried
                                                        already */
+    unsigned                           counts:1;    /* a hold may be counted,
+                                                       though the call is told
+                                                       UNREACHABLE */
     unsigned                           remote:1;    /* the remote request is
                                                        written */
     unsigned                           pending:1;   /* the claim is not granted

@@ -1429,8 +1429,8 @@ zkl_claim_wait(zkl_claim_t *claim)
 
 /*
  * Leases.  The deadline in the record is of the lease while the claim is held,
- * and of the grace while the claim is detached.  Any worker may move the
- * deadline; another gateway counts up the renewals in the znode's data.
+ * and of the grace while the claim is detached.  Another gateway counts up the
+ * renewals in the znode's data.
  */
 
 
@@ -3184,8 +3184,12 @@ zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
 
     if (!zkl_record_knows(zone, claim->id.record, renewals)) {
 
-        /* the lease is this renewal's, and not that of one before */
+        /*
+         * The lease is this renewal's, and not that of the one before, whose
+         * data may have a shorter ttl.
+         */
 
+        claim->said.ttl = 0;
         (void) zkl_record_renewed(zone, claim->id.record, version, renewals,
                                   ttl, 0, 0);
     }
@@ -3219,7 +3223,7 @@ zkl_claim_hold(zkl_claim_t *claim, ngx_uint_t less, zkl_listener_t *listener)
         return NGX_DECLINED;
     }
 
-    zkl_record_count(zone, claim->id.record, less ? holds - 1 : holds + 1);
+    zkl_record_count(zone, claim->id.record, less ? holds - 1 : holds + 1, 0);
     zkl_claim_write(claim, listener);
 
     return NGX_OK;
@@ -3281,20 +3285,20 @@ zkl_claim_unwritten(zkl_claim_t *claim, zkl_rc_e rc)
 
     zone = claim->lock->worker->zone;
 
-    if (ngx_queue_empty(&claim->written)) {
-        return;
-    }
+    if (claim->state == ZKL_HELD && !ngx_queue_empty(&claim->written)) {
+        zkl_record_count(zone, claim->id.record, claim->said.holds, 1);
 
-    zkl_record_count(zone, claim->id.record, claim->said.holds);
+        ttl = claim->said.ttl;
 
-    ttl = claim->said.ttl;
-
-    if (ttl != 0 && zkl_record_ttl(zone, claim->id.record, NULL) > ttl) {
-        zkl_record_keep(zone, claim->id.record, ttl, zkl_now() + ttl);
+        if (ttl != 0 && claim->lasting == ZKL_DURABLE
+            && zkl_record_ttl(zone, claim->id.record, NULL) > ttl)
+        {
+            zkl_record_keep(zone, claim->id.record, ttl, zkl_now() + ttl);
+            zkl_claim_lease(claim);
+        }
     }
 
     zkl_claim_tell_listeners(&claim->written, rc);
-    zkl_claim_lease(claim);
 }
 
 
@@ -3394,7 +3398,12 @@ zkl_claim_reread_handler(zkl_op_t *op)
     }
 
     if (op->rc != ZKL_OK) {
-        claim->changed = !ngx_queue_empty(&claim->written);
+        claim->changed |= !ngx_queue_empty(&claim->written);
+
+        if (op->rc == ZKL_NO_AUTH || op->rc == ZKL_REFUSED) {
+            zkl_claim_unwritten(claim, op->rc);
+        }
+
         return;
     }
 

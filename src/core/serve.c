@@ -22,6 +22,7 @@ static zkl_reply_e zkl_serve_held(zkl_claim_t *claim, zkl_errand_t *errand,
     zkl_served_t *served);
 static zkl_reply_e zkl_serve_release(zkl_claim_t *claim,
     zkl_errand_t *errand, zkl_served_t *served);
+static void zkl_serve_begun(zkl_served_t *served, zkl_begun_e begun);
 static zkl_reply_e zkl_serve_later(zkl_served_t *served, zkl_reply_e done,
     zkl_reply_e gone);
 static void zkl_serve_handler(void *data, zkl_rc_e rc);
@@ -77,15 +78,19 @@ zkl_serve_held(zkl_claim_t *claim, zkl_errand_t *errand, zkl_served_t *served)
         }
 
         if (errand->type == ZKL_HOLD) {
+            zkl_serve_begun(served, ZKL_BEGUN_COUNT);
+
             return zkl_claim_hold(claim, 0, &served->listener) == NGX_OK
-                   ? zkl_serve_later(served, ZKL_REPLY_COUNTED, ZKL_REPLY_GONE)
+                   ? zkl_serve_later(served, ZKL_REPLY_COUNTED,
+                                     ZKL_REPLY_ANSWER + ZKL_CALL_GONE)
                    : ZKL_REPLY_OVER;
         }
 
         /* a session that takes the claim over has to know the longer ttl */
 
         return zkl_claim_told(claim, &served->listener) == NGX_AGAIN
-               ? zkl_serve_later(served, ZKL_REPLY_OK, ZKL_REPLY_GONE)
+               ? zkl_serve_later(served, ZKL_REPLY_OK,
+                                 ZKL_REPLY_ANSWER + ZKL_CALL_GONE)
                : ZKL_REPLY_OK;
 
     default: /* ZKL_DOWNGRADE, ZKL_INSPECT */
@@ -114,7 +119,7 @@ static zkl_reply_e
 zkl_serve_release(zkl_claim_t *claim, zkl_errand_t *errand,
     zkl_served_t *served)
 {
-    ngx_uint_t     alive;
+    ngx_uint_t     alive, several;
     zkl_worker_t  *worker;
 
     worker = claim->lock->worker;
@@ -124,21 +129,21 @@ zkl_serve_release(zkl_claim_t *claim, zkl_errand_t *errand,
         return ZKL_REPLY_ABSENT;
     }
 
-    if (errand->type == ZKL_RELEASE && zkl_claim_holds(claim) > 1
-        && claim->state == ZKL_EXPIRING)
-    {
-        /* the data may tell of a renewal: that hold is taken away there */
+    several = (errand->type == ZKL_RELEASE && zkl_claim_holds(claim) > 1);
+
+    if (claim->state == ZKL_EXPIRING && (several || served->call == NULL)) {
+
+        /* the data may tell of a renewal */
 
         return ZKL_REPLY_ABSENT;
     }
 
-    if (errand->type == ZKL_RELEASE && zkl_claim_holds(claim) > 1
-        && claim->state == ZKL_HELD)
-    {
+    if (several && claim->state == ZKL_HELD) {
         if (!alive || !zkl_session_ready(worker->session)) {
             return ZKL_REPLY_AGAIN;
         }
 
+        zkl_serve_begun(served, ZKL_BEGUN_COUNT);
         (void) zkl_claim_hold(claim, 1, &served->listener);
 
         /* a hold that was taken away is gone with the claim */
@@ -146,21 +151,32 @@ zkl_serve_release(zkl_claim_t *claim, zkl_errand_t *errand,
         return zkl_serve_later(served, ZKL_REPLY_COUNTED, ZKL_REPLY_OK);
     }
 
-    if (served->call == NULL
-        && (claim->state == ZKL_WAIT || claim->state == ZKL_HELD))
-    {
-        zkl_errand_ending(worker->zone, served - worker->served);
+    if (claim->state == ZKL_WAIT || claim->state == ZKL_HELD) {
+        zkl_serve_begun(served, ZKL_BEGUN_END);
     }
 
     zkl_record_ending(worker->zone, claim->id.record, errand->forced
                                                       ? ZKL_ENDING_BROKEN
                                                       : ZKL_ENDING_RELEASED);
 
-    (void) zkl_serve_later(served, ZKL_REPLY_OK, ZKL_REPLY_GONE);
+    (void) zkl_serve_later(served, ZKL_REPLY_OK,
+                           ZKL_REPLY_ANSWER + ZKL_CALL_GONE);
 
     zkl_claim_release(claim, &served->listener);
 
     return ZKL_REPLY_LATER;
+}
+
+
+/* A sibling that does not wait any longer has to know what was begun. */
+
+static void
+zkl_serve_begun(zkl_served_t *served, zkl_begun_e begun)
+{
+    if (served->call == NULL) {
+        zkl_errand_begun(served->worker->zone, served - served->worker->served,
+                         begun);
+    }
 }
 
 
@@ -197,23 +213,23 @@ zkl_serve_handler(void *data, zkl_rc_e rc)
 
     case ZKL_UNSENT:
     case ZKL_UNKNOWN:
-        reply = ZKL_REPLY_UNKNOWN;
+        reply = ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE;
         break;
 
     case ZKL_CHANGED:
-        reply = ZKL_REPLY_FOREIGN;
+        reply = ZKL_REPLY_ANSWER + ZKL_CALL_FOREIGN;
         break;
 
     case ZKL_NO_AUTH:
-        reply = ZKL_REPLY_DENIED;
+        reply = ZKL_REPLY_ANSWER + ZKL_CALL_DENIED;
         break;
 
     case ZKL_OVER_QUOTA:
-        reply = ZKL_REPLY_NO_ROOM;
+        reply = ZKL_REPLY_ANSWER + ZKL_CALL_NO_ROOM;
         break;
 
     default:
-        reply = ZKL_REPLY_REFUSED;
+        reply = ZKL_REPLY_ANSWER + ZKL_CALL_FAILED;
         break;
     }
 

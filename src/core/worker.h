@@ -114,7 +114,7 @@ struct zkl_worker_s {
                                                        for */
     zkl_call_t                        *asked[ZKL_PLACES];   /* calls that
                                                    siblings reply to, by the
-                                                   message */
+                                                   errand */
     zkl_served_t                       served[ZKL_PLACES];  /* errands of
                                                    siblings */
     ngx_rbtree_t                       looking; /* looks, by lock, type and

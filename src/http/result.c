@@ -294,7 +294,7 @@ ngx_http_zk_lock_result_unreachable(ngx_http_request_t *r,
     ngx_str_set(&ctx->outcome, "unreachable");
 
     if (call->type == ZKL_HOLD
-        || (call->type == ZKL_RELEASE && call->ninfos != 0))
+        || (call->type == ZKL_RELEASE && (call->ninfos != 0 || call->counts)))
     {
         /* the gateway counts the holds */
 

@@ -43,7 +43,7 @@
 static ngx_int_t zkl_errand_place(zkl_zone_t *zone, ngx_uint_t *n);
 static ngx_uint_t zkl_errand_left(zkl_place_t *place);
 static void zkl_errand_ring(zkl_layout_t *map, ngx_uint_t slot, ngx_uint_t n);
-static void zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n,
+static void zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t all,
     zkl_errand_pt handler, void *data);
 
 
@@ -228,15 +228,15 @@ zkl_errand_take(zkl_zone_t *zone, ngx_uint_t all, zkl_errand_pt handler,
         }
 
         if (all || (bits & 1)) {
-            zkl_errand_look(zone, n, handler, data);
+            zkl_errand_look(zone, n, all, handler, data);
         }
     }
 }
 
 
 static void
-zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n, zkl_errand_pt handler,
-    void *data)
+zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t all,
+    zkl_errand_pt handler, void *data)
 {
     zkl_place_t        *place;
     zkl_errand_t        errand;
@@ -271,6 +271,14 @@ zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n, zkl_errand_pt handler,
 
         break;
 
+    case ZKL_PLACE_TAKEN:
+
+        if (all && place->owner == self && zkl_layout_dead(place->sibling, 0)) {
+            handler(data, n, &errand, 1);
+        }
+
+        break;
+
     default:
         break;
     }
@@ -278,9 +286,9 @@ zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n, zkl_errand_pt handler,
 
 
 void
-zkl_errand_ending(zkl_zone_t *zone, ngx_uint_t n)
+zkl_errand_begun(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t begun)
 {
-    zone->map->places[n].errand.ending = 1;
+    zone->map->places[n].errand.begun = (uint32_t) begun;
     ngx_memory_barrier();
 }
 

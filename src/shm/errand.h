@@ -16,8 +16,8 @@
 
 
 /*
- * Tells of an errand that a sibling asks this worker, which the handler has
- * taken; or, replied, of one of this worker's that is to be freed.
+ * Tells of an errand of a sibling, which this worker has taken; or, replied, of
+ * one of this worker's that is to be freed: then only n is good.
  */
 typedef void (*zkl_errand_pt)(void *data, ngx_uint_t n, zkl_errand_t *errand,
     ngx_uint_t replied);
@@ -49,7 +49,7 @@ void zkl_errand_take(zkl_zone_t *zone, ngx_uint_t all, zkl_errand_pt handler,
     void *data);
 
 /* For the worker that took an errand; reply() rings the asking worker. */
-void zkl_errand_ending(zkl_zone_t *zone, ngx_uint_t n);
+void zkl_errand_begun(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t begun);
 void zkl_errand_reply(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t reply);
 
 

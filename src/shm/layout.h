@@ -130,8 +130,8 @@ typedef struct {
 typedef struct {
     zkl_id_t                    id;         /* of the claim */
     int64_t                     seq;
-    uint32_t                    type;       /* core/serve.h gives a meaning to
-                                               type, and to reply */
+    uint32_t                    type;       /* core/call.h gives a meaning to
+                                               type, reply, and begun */
     uint32_t                    forced;
     ngx_msec_t                  ttl;
     ngx_msec_t                  grace;
@@ -139,7 +139,8 @@ typedef struct {
                                                has read, */
     uint32_t                    renewals;   /* and their renewals; or 0 */
     uint32_t                    reply;
-    uint32_t                    ending;     /* the sibling ends the claim */
+    uint32_t                    begun;      /* what the sibling has begun; read
+                                               in TAKEN, too */
 } zkl_errand_t;
 
 

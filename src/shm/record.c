@@ -1083,7 +1083,6 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
     copy->version = (int32_t) cell->version;
     copy->renewals = (uint32_t) cell->renewals;
     copy->holds = cell->holds & ZKL_HOLDS;
-    copy->delivery = cell->delivery;
     copy->index = cell->index;
     copy->lease = cell->lease;
     copy->ttl = cell->ttl;
@@ -1423,12 +1422,13 @@ zkl_record_holds(zkl_zone_t *zone, uint32_t record)
 
 
 void
-zkl_record_count(zkl_zone_t *zone, uint32_t record, ngx_uint_t holds)
+zkl_record_count(zkl_zone_t *zone, uint32_t record, ngx_uint_t holds,
+    ngx_uint_t anew)
 {
     zkl_cell_t  *cell;
 
     cell = zkl_layout_cell(zone->map, record);
-    cell->holds = (cell->holds & ~ZKL_HOLDS) | holds;
+    cell->holds = anew ? holds : (cell->holds & ~ZKL_HOLDS) | holds;
 }
 
 

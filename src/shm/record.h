@@ -93,7 +93,6 @@ typedef struct {
     int32_t                          version;   /* of the znode's data */
     uint32_t                         renewals;  /* in the znode's data */
     ngx_uint_t                       holds;
-    ngx_uint_t                       delivery;  /* of HELD */
     ngx_atomic_uint_t                gen;
     ngx_uint_t                       index;
     ngx_msec_t                       lease;     /* the deadline; 0: none, or
@@ -302,11 +301,13 @@ ngx_int_t zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl);
 ngx_uint_t zkl_record_holds(zkl_zone_t *zone, uint32_t record);
 
 /*
- * count() sets the number of holds of an own record.  remote() counts the
+ * count() sets the number of holds of an own record; anew: as if no remote
+ * request had been counted.  remote() counts the
  * remote request of a gateway, unless the request was counted before;
  * NGX_DECLINED: the claim is not held, or the number is the largest.
  */
-void zkl_record_count(zkl_zone_t *zone, uint32_t record, ngx_uint_t holds);
+void zkl_record_count(zkl_zone_t *zone, uint32_t record, ngx_uint_t holds,
+    ngx_uint_t anew);
 ngx_int_t zkl_record_remote(zkl_zone_t *zone, uint32_t record,
     zkl_claim_data_t *cdata);
 
