@@ -20,6 +20,7 @@
 
 
 #define GSIM_PAGES          72
+#define GSIM_PLACES         3               /* for errands */
 #define GSIM_LOOK_AGAIN     (20 * GSIM_MS)
 
 
@@ -104,6 +105,8 @@ gsim_gateway_start(gsim_gateway_t *g)
 static void
 gsim_gateway_master(gsim_gateway_t *g)
 {
+    ngx_uint_t       i;
+    zkl_layout_t    *map;
     gsim_process_t  *before;
 
     memset(gsim_memory[g->index], 0, GSIM_PAGES * 4096);
@@ -133,6 +136,14 @@ gsim_gateway_master(gsim_gateway_t *g)
 
     if (zkl_zone_init(&g->shm_zone, NULL) != NGX_OK) {
         gsim_violation("the zone cannot be made");
+    }
+
+    /* few places for errands, so that each is used again soon */
+
+    map = g->shm_zone.data;
+
+    for (i = GSIM_PLACES; i < ZKL_PLACES; i++) {
+        map->places[i].owner = zkl_layout_self();
     }
 
     zkl_zone_reloaded(&g->shm_zone, NULL);

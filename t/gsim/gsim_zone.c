@@ -20,6 +20,7 @@ static void gsim_zone_says(gsim_process_t *p, zkl_claim_t *claim,
     const char *what, int so);
 static void gsim_zone_check_calls(gsim_process_t *p);
 static void gsim_zone_check_locks(gsim_process_t *p, ngx_queue_t *locks);
+static void gsim_zone_check_errands(gsim_process_t *p);
 static void gsim_zone_check_cells(gsim_process_t *p);
 static void gsim_zone_check_stays(gsim_process_t *p);
 static ngx_uint_t gsim_zone_length(ngx_queue_t *queue);
@@ -53,6 +54,7 @@ gsim_zone_check(gsim_gateway_t *g)
         gsim_zone_check_worker(p);
         gsim_zone_check_claims(p);
         gsim_zone_check_calls(p);
+        gsim_zone_check_errands(p);
         gsim_zone_check_cells(p);
         gsim_zone_check_stays(p);
 
@@ -295,6 +297,61 @@ gsim_zone_check_calls(gsim_process_t *p)
                       awaited);
     gsim_zone_differs(p, "looks with a turn", worker->nlooks, looks);
     gsim_zone_differs(p, "looks", worker->nlooking, shared);
+}
+
+
+/*
+ * A place is that of a call that waits for a sibling, or the sibling has taken
+ * the errand and the call does not wait any more.  The process whose step is
+ * the next was rung, unless the process that had to ring is dead.
+ */
+
+static void
+gsim_zone_check_errands(gsim_process_t *p)
+{
+    int                 rung;
+    ngx_uint_t          n, state, slot;
+    zkl_call_t         *call;
+    zkl_place_t        *place;
+    zkl_layout_t       *map;
+    ngx_atomic_uint_t   self;
+
+    map = p->worker->zone->map;
+    self = zkl_layout_self();
+
+    for (n = 0; n < ZKL_PLACES; n++) {
+        place = &map->places[n];
+        call = p->worker->asked[n];
+
+        if (place->owner != self) {
+
+            if (call != NULL) {
+                gsim_violation("process %d waits for errand %d, which is "
+                               "another's", (int) p->pid, (int) n);
+            }
+
+            continue;
+        }
+
+        /* as in errand.c: 0 is IDLE, 1 ASKED, 2 TAKEN, 3 REPLIED */
+
+        state = place->word & 3;
+        slot = (state == 1) ? place->to : place->from;
+
+        rung = map->mail[(slot * ZKL_PLACES + n) / ZKL_WORD_BITS]
+               >> (n % ZKL_WORD_BITS) & 1;
+
+        if (call != NULL ? state == 0 || call->errand != n : state < 2) {
+            gsim_violation("errand %d of process %d is no call's", (int) n,
+                           (int) p->pid);
+        }
+
+        if (state != 2 && !rung && !zkl_layout_dead(place->sibling, 0)) {
+            gsim_violation("process %d has not heard of errand %d of process "
+                           "%d", (int) ((state == 1 ? place->sibling : self)
+                                        & 0x3fffff), (int) n, (int) p->pid);
+        }
+    }
 }
 
 

@@ -85,13 +85,14 @@ MUTANTS = [
      'lease = zkl_now() + ttl / 2;\n\n        cell->since',
      12000),
 
-    ('the holds of a claim that was taken over are counted in its old record',
-     'core/call.c',
-     '&& (!alive || !zkl_session_ready',
-     '&& (0 || !zkl_session_ready', ('--rich', 60000)),
+    ('a claim that another session may count is released in its old record',
+     'core/serve.c:zkl_serve_release',
+     'if (!alive && (claim->lasting == ZKL_DURABLE '
+     '|| served->call == NULL)) {',
+     'if (0) {', ('--rich', 10000)),
 
     ('an open record tells', 'core/call.c',
-     '&& record->state != ZKL_RECORD_OPEN\n', '', 60000),
+     '&& record.state != ZKL_RECORD_OPEN\n', '', ('--rich', 12000)),
 
     ('a forsaken record is that of a claim that ended',
      'shm/record.c',
@@ -99,9 +100,9 @@ MUTANTS = [
      ('--rich', 60000)),
 
     ('the data of a durable claim forget a longer time',
-     'core/call.c',
-     '&& record->durable && (int64_t) info->ttl > cdata->ttl)',
-     '&& 0)', 12000),
+     'core/serve.c:zkl_serve_held',
+     'return zkl_claim_told(claim, &served->listener) == NGX_AGAIN',
+     'return 0', 5000),
 
     ('a deleted event of a sibling is believed', 'core/lock.c',
      'if (deleted && entry->origin == ZKL_FOREIGN) {',
@@ -194,7 +195,7 @@ MUTANTS = [
      'one = 1;\n', 'one = 1;\n\n    return;\n', 3000),
 
     ('what is held goes with its worker', 'core/adopt.c:zkl_adopt_record',
-     'record, !lease || asked,', 'record, 1,', 2000),
+     'record, !lease,', 'record, 1,', 2000),
 
     ('the tokens of a transaction fall',
      'core/claim.c',
@@ -238,11 +239,9 @@ MUTANTS = [
 
     ('a renewal is known before it counts', 'shm/record.c',
      'zkl_record_extend(cell, ttl, grace, seen);\n\n'
-     '    (void) zkl_record_saw(&cell->renewals, '
-     '(cell->renewals & ~ZKL_NUMBER) | renewals);\n',
-     '(void) zkl_record_saw(&cell->renewals, '
-     '(cell->renewals & ~ZKL_NUMBER) | renewals);\n\n'
-     '    zkl_record_extend(cell, ttl, grace, seen);\n', 60000),
+     '    cell->renewals = renewals;\n',
+     'cell->renewals = renewals;\n\n'
+     '    zkl_record_extend(cell, ttl, grace, seen);\n', 1000),
 
     ('a worker leaves whom it owes an answer', 'core/worker.c',
      '} else if (worker->nuntold != 0) {', '} else if (0) {', 12000),
@@ -251,29 +250,19 @@ MUTANTS = [
      '&& ttl != said->ttl\n', '\n', 12000),
 
 
-    ('held twice, released once', 'core/call.c',
-     'if (call->holds == 0) {', 'if (1) {', 2000),
+    ('held twice, released once', 'core/serve.c',
+     'if (errand->type == ZKL_RELEASE && zkl_claim_holds(claim) > 1\n'
+     '        && claim->state == ZKL_HELD)', 'if (0)', 500),
 
     ('held twice, released once elsewhere', 'core/call.c',
-     '&& ((cdata.index >= 0 && cdata.holds > 1)\n', '&& ((0)\n', 2000),
+     '} else if ((cdata.index >= 0 && cdata.holds > 1)\n',
+     '} else if ((0)\n', 500),
 
     ('a connection is held by nobody', 'core/adopt.c',
      'HELD\n               && !record->bound)', 'HELD)', 2000),
 
-    ('a successor that was faster was another process', 'core/call.c',
-     'call->dropped = 1;\n', ';\n', 90000),
-
-    ('a worker is believed whose session is over', 'core/call.c',
-     'return zkl_ahead(record->alive)\n'
-     '           && (record->state',
-     'return 1 || (record->state', 12000),
-
     ('an expiry in vain counts', 'core/claim.c:zkl_claim_reread_handler',
      '        claim->lost = 0;\n', '', 4000),
-
-    ('a record remembers all that was lost', 'shm/record.c',
-     'return ((ngx_atomic_int_t) (lost - gen) > 0) ? NGX_AGAIN : NGX_DECLINED;',
-     'return NGX_DECLINED;', 12000),
 
     ('a waiter that was deleted by hand is taken for released',
      'core/claim.c:zkl_claim_removed', '&& zkl_claim_known(claim))', ')',
@@ -304,12 +293,6 @@ MUTANTS = [
      'claim->outcome = ZKL_UNREACHABLE;\n    }\n\n'
      '    if (claim->handler != NULL) {',
      '}\n\n    if (claim->handler != NULL) {', 30000),
-
-    ('a renewal overwrites what was written since the read',
-     'shm/record.c',
-     'if (ngx_atomic_cmp_set(&cell->lease, copy.lease, lease)) {',
-     'if ((cell->lease = lease), 1) {',
-     ('--rich', 12000)),
 
     # until when a session lives
 
@@ -481,8 +464,8 @@ MUTANTS = [
 
     ('what is missing was released',
      'core/call.c:zkl_call_missing',
-     'for this call */\n\n        zkl_call_tell(call, ZKL_CALL_GONE);',
-     'for this call */\n\n        zkl_call_tell(call, ZKL_CALL_OK);',
+     '} else {\n        zkl_call_tell(call, ZKL_CALL_GONE);',
+     '} else {\n        zkl_call_tell(call, ZKL_CALL_OK);',
      500),
 
     ('a doubtful delete was that of another gateway',
@@ -493,9 +476,9 @@ MUTANTS = [
 
     ('a dead worker has not released',
      'core/call.c',
-     'call->tries += !call->ended;',
+     'call->tries += zkl_call_owed(call);',
      ';',
-     6000),
+     1000),
 
     # subscriptions
 
@@ -818,11 +801,6 @@ MUTANTS = [
      '    zkl_record_durable(replace->zone, replace->record);\n\n',
      '', 60000),
 
-    ('a hold that went with its record is told',
-     'core/call.c',
-     '&& (record.gen != call->gen || record.since != call->since))',
-     '&& 0)', ('--rich', 60000)),
-
     ('a delete that was never sent may have happened',
      'core/claim.c',
      'claim->doubtful |= (claim->state == ZKL_DELETE);',
@@ -833,11 +811,9 @@ MUTANTS = [
      '&& zkl_claim_renamed(claim) == NGX_OK)',
      '&& 0)', ('--rich', 60000)),
 
-    ('a hold is counted in a lease that another gateway has taken over',
+    ('a call is answered from a lease that another gateway has taken over',
      'core/call.c',
-     '&& (op->owner != 0 || zkl_ahead(record.alive)))',
-     '&& (op->owner != 0 || call->counted\n'
-     '                   || zkl_ahead(record.alive)))',
+     '&& (op->owner != 0 || zkl_ahead(record.alive)))', ')',
      ('--rich', 60000)),
 
     # what is counted, and what two calls do at the same time
@@ -954,19 +930,6 @@ MUTANTS = [
 
     # how often a claim is held
 
-    ('a hold here forgets which hold elsewhere was counted',
-     'shm/record.c:zkl_record_count',
-     'mark ? *mark : was & ~ZKL_HOLDS', 'mark ? *mark : 0',
-     ('--rich', 2000)),
-
-    ('a hold is stored over what another worker has counted',
-     'shm/record.c:zkl_record_count',
-     """        if (ngx_atomic_cmp_set(&cell->holds, was, n | (mark ? *mark
-                                         : was & ~ZKL_HOLDS)))
-        {""",
-     """        cell->holds = n | (mark ? *mark : was & ~ZKL_HOLDS);
-        {""", ('--rich', 12000)),
-
     ('a release elsewhere without an answer is asked for again',
      'core/call.c:zkl_call_remote_handler',
      'if (call->type != ZKL_DOWNGRADE) {', 'if (call->type == ZKL_HOLD) {',
@@ -979,23 +942,15 @@ MUTANTS = [
 
     ('a hold less is counted each time the call begins',
      'core/call.c:zkl_call_begin',
-     'if (!call->counted && !call->remote) {', 'if (1) {',
-     ('--rich', 2000)),
+     'if (call->reply == ZKL_REPLY_COUNTED || call->remote) {',
+     'if (call->remote) {', 500),
 
     ('a claim that is taken over is held once', 'shm/record.c',
-     'zkl_record_anew(cell, ngx_max(cdata->holds, 1))',
-     'zkl_record_anew(cell, 1)', ('--rich', 2000)),
+     'cell->holds = ngx_max(cdata->holds, 1);', 'cell->holds = 1;', 500),
 
     ('who releases one of several holds releases all',
-     'core/call.c:zkl_call_less',
-     'zkl_record_hold(call->worker->zone, &call->token.id, &call->path, 1,',
-     'zkl_record_hold(call->worker->zone, &call->token.id, &call->path, 0,',
-     ('--rich', 500)),
-
-    ('a lease is stored over what another worker has renewed',
-     'shm/record.c:zkl_record_extend',
-     'while (!ngx_atomic_cmp_set(&cell->lease, until, lease ? lease : 1));',
-     'while ((cell->lease = lease ? lease : 1) == 0);', ('--rich', 4000)),
+     'core/claim.c:zkl_claim_hold',
+     'less ? holds - 1 : holds + 1', 'less ? 0 : holds + 1', 500),
 
     # what workers and zones count
 
@@ -1029,10 +984,6 @@ MUTANTS = [
      'shm/record.c:zkl_record_adopt',
      '    zkl_record_moved(zone, *record);\n', '', 2000),
 
-    ('a request goes to the record that the id says',
-     'shm/record.c:zkl_record_request',
-     'record = copy.id.record;', 'record = id->record;', 4000),
-
     ('a key without claims stays in the table of quotas',
      'shm/quota.c:zkl_quota_give_back',
      '? found.value - 1 : 0));', '? found.value - 1 : found.value - 1));',
@@ -1046,16 +997,16 @@ MUTANTS = [
 
     ('a claim with another name has the version of the name before',
      'shm/record.c:zkl_record_unread',
-     '    zkl_record_set(&zkl_layout_cell(zone->map, record)->version, '
-     'ZKL_UNREAD);\n', '', 2000),
+     '    zkl_layout_cell(zone->map, record)->version = ZKL_UNREAD;\n', '',
+     ('--rich', 12000)),
 
     ('a claim that another session counts has the version of before',
      'shm/record.c:zkl_record_move',
-     '    zkl_record_set(&cell->version, ZKL_UNREAD);\n', '', 2000),
+     '    cell->version = ZKL_UNREAD;\n', '', ('--rich', 12000)),
 
     ('a claim begins with the version of the claim before',
      'shm/record.c:zkl_record_begin',
-     '    cell->version = zkl_record_tag(random);\n', '', 2000),
+     '    cell->version = 0;\n', '', ('--rich', 3000)),
 
     ('a claim is made durable with the renewals of its data as read first',
      'shm/record.c:zkl_record_cdata',
@@ -1277,25 +1228,97 @@ MUTANTS = [
     ('an adopted session that is over is to be closed',
      'core/adopt.c:zkl_adopt_lost', 'adoption->ended = 1;', '', 500),
 
-    ('a claim whose release is asked for ends before it is deleted',
+    ('a claim that had begun to end ends before it is deleted',
      'core/adopt.c:zkl_adopt_record',
-     '(!asked || record->seq == -1)', '1', ('--rich', 12000)),
+     '(!ended || record->seq == -1)', '1', ('--rich', 20000)),
 
     ('an adopted claim is lost with the session of the successor',
      'core/claim.c:zkl_claim_outlives',
      '            zkl_custody_leave(claim);\n',
      '            return NGX_DECLINED;\n', 12000),
+
+    # errands, and what the claim's worker does for calls
+
+    ('an errand that the sibling has taken is called back',
+     'shm/errand.c:zkl_errand_free',
+     'if (zkl_place_state(word) == ZKL_PLACE_ASKED\n'
+     '        && ngx_atomic_cmp_set(&place->word, word,\n'
+     '                              zkl_place_set(word, ZKL_PLACE_IDLE)))',
+     'if (zkl_place_state(word) == ZKL_PLACE_ASKED)', 2000),
+
+    ('a reply is that of whoever looks', 'shm/errand.c:zkl_errand_look',
+     'if (place->owner == self) {', 'if (1) {', ('--rich', 600)),
+
+    ('who has asked is not rung', 'shm/errand.c:zkl_errand_reply',
+     '    zkl_errand_ring(zone->map, place->from, n);\n', '', 500),
+
+    ('a reply that comes late keeps its place',
+     'core/serve.c:zkl_serve_errand',
+     '        (void) zkl_errand_free(worker->zone, n, errand);\n', '',
+     ('--rich', 500)),
+
+    ('a claim that another session counts is one whose lease is over',
+     'core/serve.c:zkl_serve',
+     'claim->entry.seq != errand->seq || claim->state == ZKL_TAKE',
+     'claim->entry.seq != errand->seq', ('--rich', 4000)),
+
+    ('who asks for a claim that waits does not keep the claim',
+     'core/serve.c:zkl_serve',
+     '&& zkl_claim_keep(claim, errand->grace) != NGX_OK', '&& 0', 1500),
+
+    ('a claim that ends already ends for whoever asks',
+     'core/serve.c:zkl_serve_release',
+     'if (served->call == NULL\n'
+     '        && (claim->state == ZKL_WAIT || claim->state == ZKL_HELD))',
+     'if (served->call == NULL)', 4000),
+
+    ('a sibling waits for a session that may be over',
+     'core/serve.c:zkl_serve_release',
+     'if (!alive && (claim->lasting == ZKL_DURABLE '
+     '|| served->call == NULL)) {',
+     'if (!alive && claim->lasting == ZKL_DURABLE) {', 6000),
+
+    ('a claim that was gone was released',
+     'core/serve.c:zkl_serve_release',
+     '(void) zkl_serve_later(served, ZKL_REPLY_OK, ZKL_REPLY_GONE);',
+     '(void) zkl_serve_later(served, ZKL_REPLY_OK, ZKL_REPLY_OK);', 2000),
+
+    ('a release that a sibling may have counted is counted again',
+     'core/call.c:zkl_call_rung',
+     '|| (call->type == ZKL_RELEASE && !errand.ending))', '|| 0)', 500),
+
+    ("a claim's worker that does nothing has renewed",
+     'core/call.c:zkl_call_inspect_handler',
+     '&& call->reply != ZKL_REPLY_ABSENT\n', '\n', ('--rich', 600)),
+
+    ('the renewals that a call has read are not noted',
+     'core/claim.c:zkl_claim_renew',
+     'if (!zkl_record_knows(zone, claim->id.record, renewals)) {',
+     'if (0) {', 2000),
+
+    ('a renewal gives a lease to a claim that has none',
+     'core/claim.c:zkl_claim_renew',
+     'if (claim->bound && !claim->terms.leased) {', 'if (0) {', 500),
+
+    ('who waits for a write is not told of the end',
+     'core/claim.c:zkl_claim_done',
+     '    zkl_claim_tell_listeners(&claim->written, ZKL_NO_NODE);\n', '',
+     ('--rich', 500)),
+
+    ('a hold is not written', 'core/claim.c:zkl_claim_remote',
+     'if (zkl_claim_holds(claim) != ngx_max(cdata->holds, 1)) {', 'if (0) {',
+     ('--rich', 500)),
 ]
 
 
 # Bugs that do harm in too few histories to be found in the time of each run:
 # tried by name only.
 RARE = [
+    'a call is answered from a lease that another gateway has taken over',
+    'a claim that had begun to end ends before it is deleted',
     'a durable claim is lost if there is no memory to move it',
     'the delete of an entry that was not sent is forgotten',
-    'a claim whose release is asked for ends before it is deleted',
     'a claim that is found by its entry is adopted as another claim',
-    'a renewal is known before it counts',
     'a change that was seen is handled after the connection broke',
     'a change counts as handled before ZooKeeper lost the change',
     'a number in a name is taken for given',
@@ -1307,23 +1330,16 @@ RARE = [
     'refused again in the same turn',
     'a leader that stood still has heard of each write',
     'two writes prove that a session lives',
-    'the holds of a claim that was taken over are counted in its old record',
-    'a successor that was faster was another process',
     'a record that is taken over is found half made',
     'one of several that queued again has no leader',
     'a worker leaves whom it owes an answer',
-    'a record remembers all that was lost',
     'any answer proves that a session lives',
     'contiguity is kept over a reaped parent',
-    'a hold is counted in a lease that another gateway has taken over',
     'a longer time is told while the claim becomes durable',
-    'a hold that went with its record is told',
     'a delete that was never sent may have happened',
     'a claim that is shared meanwhile is taken for gone',
     'a claim that lives in a former lock is counted',
     'the first waiter is refused for a claim that may be gone',
-    'a renewal overwrites what was written since the read',
-    'a lease is stored over what another worker has renewed',
     'those who wait are in no order',
     'a claim with another name has the version of the name before',
     'a claim that another session counts has the version of before',
