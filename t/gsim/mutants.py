@@ -251,8 +251,7 @@ MUTANTS = [
 
 
     ('held twice, released once', 'core/serve.c',
-     'if (errand->type == ZKL_RELEASE && zkl_claim_holds(claim) > 1\n'
-     '        && claim->state == ZKL_HELD)', 'if (0)', 500),
+     'if (several && claim->state == ZKL_HELD) {', 'if (0) {', 500),
 
     ('held twice, released once elsewhere', 'core/call.c',
      '} else if ((cdata.index >= 0 && cdata.holds > 1)\n',
@@ -476,9 +475,9 @@ MUTANTS = [
 
     ('a dead worker has not released',
      'core/call.c',
-     'call->tries += zkl_call_owed(call);',
+     'call->tries += (errand.begun == ZKL_BEGUN_END);',
      ';',
-     1000),
+     12000),
 
     # subscriptions
 
@@ -1268,9 +1267,8 @@ MUTANTS = [
 
     ('a claim that ends already ends for whoever asks',
      'core/serve.c:zkl_serve_release',
-     'if (served->call == NULL\n'
-     '        && (claim->state == ZKL_WAIT || claim->state == ZKL_HELD))',
-     'if (served->call == NULL)', 4000),
+     'if (claim->state == ZKL_WAIT || claim->state == ZKL_HELD) {',
+     'if (1) {', 12000),
 
     ('a sibling waits for a session that may be over',
      'core/serve.c:zkl_serve_release',
@@ -1280,12 +1278,13 @@ MUTANTS = [
 
     ('a claim that was gone was released',
      'core/serve.c:zkl_serve_release',
-     '(void) zkl_serve_later(served, ZKL_REPLY_OK, ZKL_REPLY_GONE);',
+     '(void) zkl_serve_later(served, ZKL_REPLY_OK,\n'
+     '                           ZKL_REPLY_ANSWER + ZKL_CALL_GONE);',
      '(void) zkl_serve_later(served, ZKL_REPLY_OK, ZKL_REPLY_OK);', 2000),
 
     ('a release that a sibling may have counted is counted again',
      'core/call.c:zkl_call_rung',
-     '|| (call->type == ZKL_RELEASE && !errand.ending))', '|| 0)', 500),
+     'if (errand.begun == ZKL_BEGUN_COUNT) {', 'if (0) {', 4000),
 
     ("a claim's worker that does nothing has renewed",
      'core/call.c:zkl_call_inspect_handler',
