@@ -1265,11 +1265,6 @@ MUTANTS = [
      'core/serve.c:zkl_serve',
      '&& zkl_claim_keep(claim, errand->grace) != NGX_OK', '&& 0', 1500),
 
-    ('a claim that ends already ends for whoever asks',
-     'core/serve.c:zkl_serve_release',
-     'if (claim->state == ZKL_WAIT || claim->state == ZKL_HELD) {',
-     'if (1) {', 12000),
-
     ('a sibling waits for a session that may be over',
      'core/serve.c:zkl_serve_release',
      'if (!alive && (claim->lasting == ZKL_DURABLE '
