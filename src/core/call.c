@@ -121,7 +121,7 @@ static ngx_uint_t zkl_call_early(zkl_call_t *call);
 static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_set(zkl_call_t *call);
 static void zkl_call_set_handler(zkl_op_t *op);
-static void zkl_call_ask(zkl_call_t *call, ngx_uint_t newer);
+static void zkl_call_ask(zkl_call_t *call);
 static ngx_int_t zkl_call_take_back(zkl_call_t *call, zkl_errand_t *errand);
 static void zkl_call_reply(zkl_call_t *call, zkl_reply_e reply);
 static ngx_uint_t zkl_call_owed(zkl_call_t *call);
@@ -305,13 +305,13 @@ zkl_call_begin(zkl_call_t *call)
             break;
         }
 
-        zkl_call_ask(call, 0);
+        zkl_call_ask(call);
         break;
 
     case ZKL_BREAK:
     case ZKL_RENEW:
     case ZKL_INSPECT:
-        zkl_call_ask(call, 0);
+        zkl_call_ask(call);
         break;
 
     case ZKL_HOLD:
@@ -386,7 +386,7 @@ zkl_call_connected(zkl_call_t *call)
         /* no delete was sent: the claim's worker can end the claim again */
 
         call->step = ZKL_STEP_OP;
-        zkl_call_ask(call, 0);
+        zkl_call_ask(call);
         zkl_call_free(call);
 
     } else if (call->step == ZKL_STEP_DELETE) {
@@ -403,15 +403,6 @@ zkl_call_connected(zkl_call_t *call)
 void
 zkl_call_unreachable(zkl_call_t *call)
 {
-    call->nops++;
-
-    if (call->step == ZKL_STEP_SIBLING && zkl_call_owed(call)) {
-
-        /* the release is owed, though the claim's worker stands still */
-
-        zkl_call_rung(call);
-    }
-
     if (call->deleted) {
 
         /* only the lock's znode is not set so far */
@@ -427,7 +418,6 @@ zkl_call_unreachable(zkl_call_t *call)
         zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
     }
 
-    call->nops--;
     zkl_call_free(call);
 }
 
@@ -1564,18 +1554,15 @@ zkl_call_set_handler(zkl_op_t *op)
  */
 
 
-/* newer: the data in infos[0] have renewals that the record does not have. */
-
 static void
-zkl_call_ask(zkl_call_t *call, ngx_uint_t newer)
+zkl_call_ask(zkl_call_t *call)
 {
-    ngx_int_t          rc;
-    zkl_claim_t       *claim;
-    zkl_reply_e        reply;
-    zkl_errand_t       errand;
-    zkl_record_t       record;
-    zkl_worker_t      *worker;
-    zkl_claim_data_t   cdata;
+    ngx_int_t      rc;
+    zkl_claim_t   *claim;
+    zkl_reply_e    reply;
+    zkl_errand_t   errand;
+    zkl_record_t   record;
+    zkl_worker_t  *worker;
 
     worker = call->worker;
 
@@ -1600,15 +1587,6 @@ zkl_call_ask(zkl_call_t *call, ngx_uint_t newer)
     errand.forced = call->forced;
     errand.ttl = call->ttl;
     errand.grace = call->grace;
-
-    if (newer) {
-        zkl_claim_data_read(&cdata, (char *) call->infos[0].cdata.data,
-                            call->infos[0].cdata.len);
-
-        errand.ttl = call->ttl ? call->ttl : (ngx_msec_t) cdata.ttl;
-        errand.version = call->version;
-        errand.renewals = cdata.renewals;
-    }
 
     claim = zkl_claim_find(worker, &call->token.id, &call->path);
 
@@ -1739,20 +1717,7 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
         return;
     }
 
-    switch (reply) {
-
-    case ZKL_REPLY_AGAIN:
-
-        if (call->handler == NULL) {
-            /* a release is owed: the sweep asks again */
-            call->step = ZKL_STEP_DELETE;
-            return;
-        }
-
-        zkl_call_poll(call);
-        return;
-
-    case ZKL_REPLY_COUNTED:
+    if (reply == ZKL_REPLY_COUNTED) {
 
         if (call->type == ZKL_HOLD
             && zkl_record_read(call->worker->zone, &call->token.id, &call->path,
@@ -1770,9 +1735,6 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
         }
 
         return;
-
-    default:
-        break;
     }
 
     switch (call->type) {
@@ -1877,16 +1839,18 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
     switch (call->type) {
 
     case ZKL_HOLD:
-    case ZKL_RELEASE:
 
-        if (call->remote) {
+        if (call->remote || newer) {
 
-            /* no worker had the claim before: the new worker counts that */
+            /*
+             * No worker had the claim before, and the new worker counts the
+             * request; or the order with a renewal elsewhere is ZooKeeper's.
+             */
 
             zkl_call_other(call);
 
         } else {
-            zkl_call_ask(call, newer);
+            zkl_call_ask(call);
         }
 
         return;
@@ -1897,20 +1861,18 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
     case ZKL_RENEW:
 
-        if (call->reply == ZKL_REPLY_OK
-            && (newer || (!info->endless && record->ttl < call->ttl)))
-        {
-            /* another gateway's renewal came before this one */
+        if (newer) {
 
-            zkl_call_ask(call, newer);
+            zkl_call_set(call);
             return;
         }
 
-        if (newer) {
+        if (call->reply == ZKL_REPLY_OK && !info->endless
+            && record->ttl < call->ttl)
+        {
+            /* another gateway's renewal has made the lease shorter since */
 
-            /* another gateway has renewed the lease that was over here */
-
-            zkl_call_set(call);
+            zkl_call_ask(call);
             return;
         }
 
@@ -3235,7 +3197,7 @@ zkl_call_downgrade(zkl_call_t *call)
         zkl_call_remote(call, "shared");
 
     } else {
-        zkl_call_ask(call, 0);
+        zkl_call_ask(call);
     }
 }
 

@@ -100,7 +100,6 @@ typedef enum {
     ZKL_REPLY_WAITS,                /* the claim is not granted yet */
     ZKL_REPLY_OVER,                 /* the lease or the grace is over, or the
                                        claim is about to end */
-    ZKL_REPLY_AGAIN,                /* cannot tell now: the call asks again */
     ZKL_REPLY_ANSWER                /* and above: the client is told this, more
                                        a zkl_answer_e */
 } zkl_reply_e;

@@ -3166,8 +3166,7 @@ zkl_claim_seen(zkl_claim_t *claim)
 
 
 ngx_int_t
-zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
-    uint32_t renewals)
+zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl)
 {
     ngx_msec_t   lease;
     zkl_zone_t  *zone;
@@ -3180,18 +3179,6 @@ zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
 
     if (ttl == 0) {
         ttl = zkl_record_ttl(zone, claim->id.record, NULL);
-    }
-
-    if (!zkl_record_knows(zone, claim->id.record, renewals)) {
-
-        /*
-         * The lease is this renewal's, and not that of the one before, whose
-         * data may have a shorter ttl.
-         */
-
-        claim->said.ttl = 0;
-        (void) zkl_record_renewed(zone, claim->id.record, version, renewals,
-                                  ttl, 0, 0);
     }
 
     if (claim->bound && !claim->terms.leased) {

@@ -394,14 +394,12 @@ void zkl_claim_downgrade(zkl_claim_t *claim);
 /*
  * For calls.  keep() moves the deadline of a claim that waits at least that far
  * off; seen() notes that a client is told of the grant; renew() does, too, and
- * begins the lease of a held claim anew, with ttl 0 for the ttl of before;
- * version and renewals, unless 0, are of data that a client's call has read.
+ * begins the lease of a held claim anew, with ttl 0 for the ttl of before.
  * NGX_DECLINED: the grace, or the lease, is over.
  */
 ngx_int_t zkl_claim_keep(zkl_claim_t *claim, ngx_msec_t grace);
 ngx_int_t zkl_claim_seen(zkl_claim_t *claim);
-ngx_int_t zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
-    uint32_t renewals);
+ngx_int_t zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl);
 
 /*
  * hold() counts a hold of a held claim more or less; NGX_DECLINED: none is

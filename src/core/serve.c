@@ -70,10 +70,7 @@ zkl_serve_held(zkl_claim_t *claim, zkl_errand_t *errand, zkl_served_t *served)
     case ZKL_RENEW:
     case ZKL_HOLD:
 
-        if (zkl_claim_renew(claim, errand->ttl, errand->version,
-                            errand->renewals)
-            != NGX_OK)
-        {
+        if (zkl_claim_renew(claim, errand->ttl) != NGX_OK) {
             return ZKL_REPLY_OVER;
         }
 
@@ -119,30 +116,28 @@ static zkl_reply_e
 zkl_serve_release(zkl_claim_t *claim, zkl_errand_t *errand,
     zkl_served_t *served)
 {
-    ngx_uint_t     alive, several;
+    ngx_uint_t     several;
     zkl_worker_t  *worker;
 
     worker = claim->lock->worker;
-    alive = zkl_session_alive(worker->session);
 
-    if (!alive && (claim->lasting == ZKL_DURABLE || served->call == NULL)) {
+    if (!zkl_session_alive(worker->session)
+        && (claim->lasting == ZKL_DURABLE || served->call == NULL))
+    {
         return ZKL_REPLY_ABSENT;
     }
 
     several = (errand->type == ZKL_RELEASE && zkl_claim_holds(claim) > 1);
 
-    if (claim->state == ZKL_EXPIRING && (several || served->call == NULL)) {
-
-        /* the data may tell of a renewal */
+    if ((claim->state == ZKL_EXPIRING && (several || served->call == NULL))
+        || (several && !zkl_session_ready(worker->session)))
+    {
+        /* the data may tell of a renewal, or cannot be written now */
 
         return ZKL_REPLY_ABSENT;
     }
 
     if (several && claim->state == ZKL_HELD) {
-        if (!alive || !zkl_session_ready(worker->session)) {
-            return ZKL_REPLY_AGAIN;
-        }
-
         zkl_serve_begun(served, ZKL_BEGUN_COUNT);
         (void) zkl_claim_hold(claim, 1, &served->listener);
 

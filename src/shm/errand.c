@@ -262,7 +262,7 @@ zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t all,
 
     case ZKL_PLACE_ASKED:
 
-        if (place->to == zone->slot && place->sibling == self
+        if (place->sibling == self
             && ngx_atomic_cmp_set(&place->word, word,
                                   zkl_place_set(word, ZKL_PLACE_TAKEN)))
         {

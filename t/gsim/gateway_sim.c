@@ -55,7 +55,7 @@ static uint64_t  gsim_seed;
 
 
 static void history(uint64_t seed);
-static void history_endless(int signo);
+static void history_aborted(int signo);
 static void history_run(uint64_t seed);
 static void history_settle(void);
 static void history_restored(void);
@@ -162,7 +162,12 @@ history(uint64_t seed)
 
     gsim_seed = seed;
 
-    (void) signal(SIGVTALRM, history_endless);
+    (void) signal(SIGVTALRM, history_aborted);
+
+#ifndef __SANITIZE_ADDRESS__
+    (void) signal(SIGSEGV, history_aborted);
+#endif
+
     (void) setitimer(ITIMER_VIRTUAL, &limit, NULL);
 
     gsim_loop_reset(seed);
@@ -185,11 +190,10 @@ history(uint64_t seed)
 
 
 static void
-history_endless(int signo)
+history_aborted(int signo)
 {
-    (void) signo;
-
-    printf("VIOLATION: a turn does not end\nfailed: seed %llu\n",
+    printf("VIOLATION: %s\nfailed: seed %llu\n",
+           signo == SIGSEGV ? "the program crashes" : "a turn does not end",
            (unsigned long long) gsim_seed);
     fflush(stdout);
 

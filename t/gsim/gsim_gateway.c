@@ -20,7 +20,6 @@
 
 
 #define GSIM_PAGES          72
-#define GSIM_PLACES         3               /* for errands */
 #define GSIM_LOOK_AGAIN     (20 * GSIM_MS)
 
 
@@ -138,11 +137,11 @@ gsim_gateway_master(gsim_gateway_t *g)
         gsim_violation("the zone cannot be made");
     }
 
-    /* few places for errands, so that each is used again soon */
+    /* few places for errands, so that each is used again, also a dead one's */
 
     map = g->shm_zone.data;
 
-    for (i = GSIM_PLACES; i < ZKL_PLACES; i++) {
+    for (i = g->index ? 4 : 1; i < ZKL_PLACES; i++) {
         map->places[i].owner = zkl_layout_self();
     }
 

@@ -87,9 +87,9 @@ MUTANTS = [
 
     ('a claim that another session may count is released in its old record',
      'core/serve.c:zkl_serve_release',
-     'if (!alive && (claim->lasting == ZKL_DURABLE '
-     '|| served->call == NULL)) {',
-     'if (0) {', ('--rich', 10000)),
+     'if (!zkl_session_alive(worker->session)\n'
+     '        && (claim->lasting == ZKL_DURABLE || served->call == NULL))',
+     'if (0)', ('--rich', 10000)),
 
     ('an open record tells', 'core/call.c',
      '&& record.state != ZKL_RECORD_OPEN\n', '', ('--rich', 12000)),
@@ -1245,6 +1245,25 @@ MUTANTS = [
      '                              zkl_place_set(word, ZKL_PLACE_IDLE)))',
      'if (zkl_place_state(word) == ZKL_PLACE_ASKED)', 2000),
 
+    ('a place is used again while the sibling may reply',
+     'shm/errand.c:zkl_errand_free',
+     'if (rc != NGX_AGAIN || zkl_layout_dead(place->sibling, 0)) {',
+     'if (1) {', ('--rich', 7000)),
+
+    ('an errand that ends is still asked for',
+     'core/call.c:zkl_call_take_back',
+     '    call->worker->asked[n] = NULL;\n', '', 500),
+
+    ('a place that a sibling may write to is taken over',
+     'shm/errand.c:zkl_errand_left',
+     'return zkl_layout_dead(place->sibling, 0);', 'return 1;',
+     ('--rich', 10000)),
+
+    ('a hold here forgets which hold elsewhere was counted',
+     'shm/record.c:zkl_record_count',
+     'anew ? holds : (cell->holds & ~ZKL_HOLDS) | holds', 'holds',
+     ('--rich', 15000)),
+
     ('a reply is that of whoever looks', 'shm/errand.c:zkl_errand_look',
      'if (place->owner == self) {', 'if (1) {', ('--rich', 600)),
 
@@ -1263,13 +1282,14 @@ MUTANTS = [
 
     ('who asks for a claim that waits does not keep the claim',
      'core/serve.c:zkl_serve',
-     '&& zkl_claim_keep(claim, errand->grace) != NGX_OK', '&& 0', 1500),
+     '&& zkl_claim_keep(claim, errand->grace) != NGX_OK', '&& 0', 2500),
 
     ('a sibling waits for a session that may be over',
      'core/serve.c:zkl_serve_release',
-     'if (!alive && (claim->lasting == ZKL_DURABLE '
-     '|| served->call == NULL)) {',
-     'if (!alive && claim->lasting == ZKL_DURABLE) {', 6000),
+     'if (!zkl_session_alive(worker->session)\n'
+     '        && (claim->lasting == ZKL_DURABLE || served->call == NULL))',
+     'if (!zkl_session_alive(worker->session)\n'
+     '        && claim->lasting == ZKL_DURABLE)', 6000),
 
     ('a claim that was gone was released',
      'core/serve.c:zkl_serve_release',
@@ -1284,11 +1304,6 @@ MUTANTS = [
     ("a claim's worker that does nothing has renewed",
      'core/call.c:zkl_call_inspect_handler',
      '&& call->reply != ZKL_REPLY_ABSENT\n', '\n', ('--rich', 600)),
-
-    ('the renewals that a call has read are not noted',
-     'core/claim.c:zkl_claim_renew',
-     'if (!zkl_record_knows(zone, claim->id.record, renewals)) {',
-     'if (0) {', 2000),
 
     ('a renewal gives a lease to a claim that has none',
      'core/claim.c:zkl_claim_renew',
