@@ -480,8 +480,9 @@ def test_worker_that_napped(start_gateway, tree):
     renewal, look = gateway.connect(worker), gateway.connect(sibling)
     with gateway.frozen_worker(worker):
         renewal.send("PUT", lock_path("x", holder.token))
-        seen = look.request("GET", lock_path("x", holder.token))
-        assert seen.status == 200, seen
+        for method in "GET", "PUT":
+            seen = look.request(method, lock_path("x", holder.token))
+            assert seen.status == 200, (method, seen)
         assert renewal.silent_for(1.0)
     assert grant(renewal.response(), "x", 200)["state"] == "held"
     assert len(tree.claims(lock)) == 4
