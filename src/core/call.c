@@ -297,9 +297,9 @@ zkl_call_begin(zkl_call_t *call)
 
     case ZKL_RELEASE:
 
-        if (call->reply == ZKL_REPLY_COUNTED || call->remote) {
+        if (call->reply == ZKL_REPLY_COUNTED || call->ninfos != 0) {
 
-            /* a hold was taken away, or a remote request is written */
+            /* a hold was taken away; or another gateway's claim has several */
 
             zkl_call_inspect(call);
             break;
@@ -1601,7 +1601,7 @@ zkl_call_ask(zkl_call_t *call)
         }
 
     } else if (zkl_errand_send(worker->zone, record.id.record, &errand,
-                                &call->errand)
+                               &call->errand)
                == NGX_OK)
     {
         worker->asked[call->errand] = call;

@@ -941,7 +941,7 @@ MUTANTS = [
 
     ('a hold less is counted each time the call begins',
      'core/call.c:zkl_call_begin',
-     'if (call->reply == ZKL_REPLY_COUNTED || call->remote) {',
+     'if (call->reply == ZKL_REPLY_COUNTED || call->ninfos != 0) {',
      'if (call->remote) {', 500),
 
     ('a claim that is taken over is held once', 'shm/record.c',
