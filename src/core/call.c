@@ -121,7 +121,7 @@ static ngx_uint_t zkl_call_early(zkl_call_t *call);
 static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_set(zkl_call_t *call);
 static void zkl_call_set_handler(zkl_op_t *op);
-static void zkl_call_ask(zkl_call_t *call);
+static void zkl_call_ask(zkl_call_t *call, ngx_uint_t newer);
 static ngx_int_t zkl_call_take_back(zkl_call_t *call, zkl_errand_t *errand);
 static void zkl_call_reply(zkl_call_t *call, zkl_reply_e reply);
 static ngx_uint_t zkl_call_owed(zkl_call_t *call);
@@ -305,13 +305,13 @@ zkl_call_begin(zkl_call_t *call)
             break;
         }
 
-        zkl_call_ask(call);
+        zkl_call_ask(call, 0);
         break;
 
     case ZKL_BREAK:
     case ZKL_RENEW:
     case ZKL_INSPECT:
-        zkl_call_ask(call);
+        zkl_call_ask(call, 0);
         break;
 
     case ZKL_HOLD:
@@ -386,7 +386,7 @@ zkl_call_connected(zkl_call_t *call)
         /* no delete was sent: the claim's worker can end the claim again */
 
         call->step = ZKL_STEP_OP;
-        zkl_call_ask(call);
+        zkl_call_ask(call, 0);
         zkl_call_free(call);
 
     } else if (call->step == ZKL_STEP_DELETE) {
@@ -1554,15 +1554,18 @@ zkl_call_set_handler(zkl_op_t *op)
  */
 
 
+/* newer: the data in infos[0] have renewals that the record does not have. */
+
 static void
-zkl_call_ask(zkl_call_t *call)
+zkl_call_ask(zkl_call_t *call, ngx_uint_t newer)
 {
-    ngx_int_t      rc;
-    zkl_claim_t   *claim;
-    zkl_reply_e    reply;
-    zkl_errand_t   errand;
-    zkl_record_t   record;
-    zkl_worker_t  *worker;
+    ngx_int_t          rc;
+    zkl_claim_t       *claim;
+    zkl_reply_e        reply;
+    zkl_errand_t       errand;
+    zkl_record_t       record;
+    zkl_worker_t      *worker;
+    zkl_claim_data_t   cdata;
 
     worker = call->worker;
 
@@ -1587,6 +1590,15 @@ zkl_call_ask(zkl_call_t *call)
     errand.forced = call->forced;
     errand.ttl = call->ttl;
     errand.grace = call->grace;
+
+    if (newer) {
+        zkl_claim_data_read(&cdata, (char *) call->infos[0].cdata.data,
+                            call->infos[0].cdata.len);
+
+        errand.ttl = call->ttl ? call->ttl : (ngx_msec_t) cdata.ttl;
+        errand.version = call->version;
+        errand.renewals = cdata.renewals;
+    }
 
     claim = zkl_claim_find(worker, &call->token.id, &call->path);
 
@@ -1850,7 +1862,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
             zkl_call_other(call);
 
         } else {
-            zkl_call_ask(call);
+            zkl_call_ask(call, 0);
         }
 
         return;
@@ -1861,18 +1873,20 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
     case ZKL_RENEW:
 
-        if (newer) {
+        if (call->reply == ZKL_REPLY_OK && !info->endless
+            && (newer || record->ttl < call->ttl))
+        {
+            /* another gateway's renewal came before this one */
 
-            zkl_call_set(call);
+            zkl_call_ask(call, newer);
             return;
         }
 
-        if (call->reply == ZKL_REPLY_OK && !info->endless
-            && record->ttl < call->ttl)
-        {
-            /* another gateway's renewal has made the lease shorter since */
+        if (call->reply == ZKL_REPLY_OVER && newer) {
 
-            zkl_call_ask(call);
+            /* another gateway has renewed the lease that was over here */
+
+            zkl_call_set(call);
             return;
         }
 
@@ -3197,7 +3211,7 @@ zkl_call_downgrade(zkl_call_t *call)
         zkl_call_remote(call, "shared");
 
     } else {
-        zkl_call_ask(call);
+        zkl_call_ask(call, 0);
     }
 }
 

@@ -3166,7 +3166,8 @@ zkl_claim_seen(zkl_claim_t *claim)
 
 
 ngx_int_t
-zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl)
+zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
+    uint32_t renewals)
 {
     ngx_msec_t   lease;
     zkl_zone_t  *zone;
@@ -3179,6 +3180,18 @@ zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl)
 
     if (ttl == 0) {
         ttl = zkl_record_ttl(zone, claim->id.record, NULL);
+    }
+
+    if (!zkl_record_knows(zone, claim->id.record, renewals)) {
+
+        /*
+         * The lease is this renewal's, and not that of the one before, whose
+         * data may have a shorter ttl.
+         */
+
+        claim->said.ttl = 0;
+        (void) zkl_record_renewed(zone, claim->id.record, version, renewals,
+                                  ttl, 0, 0);
     }
 
     if (claim->bound && !claim->terms.leased) {
@@ -3806,6 +3819,9 @@ zkl_claim_release(zkl_claim_t *claim, zkl_listener_t *listener)
 
     if (claim->state == ZKL_WAIT || claim->state == ZKL_HELD) {
         zkl_claim_end(claim, ZKL_CANCELLED);
+
+    } else if (claim->state == ZKL_TAKE) {
+        claim->doubtful = 1;
     }
 }
 

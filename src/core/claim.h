@@ -370,8 +370,10 @@ zkl_claim_t *zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
 void zkl_claim_abandon(zkl_claim_t *claim);
 
 /*
- * Ends a claim that waits or is held; listener, if not NULL, is told when the
- * claim is gone or cannot be removed, unless listener->handler is NULL by then.
+ * Ends a claim that waits or is held; of one in TAKE, which a call is about to
+ * delete, a znode that is missing does not count as lost from now on.
+ * listener, if not NULL, is told when the claim is gone or cannot be removed,
+ * unless listener->handler is NULL by then.
  */
 void zkl_claim_release(zkl_claim_t *claim, zkl_listener_t *listener);
 
@@ -394,12 +396,14 @@ void zkl_claim_downgrade(zkl_claim_t *claim);
 /*
  * For calls.  keep() moves the deadline of a claim that waits at least that far
  * off; seen() notes that a client is told of the grant; renew() does, too, and
- * begins the lease of a held claim anew, with ttl 0 for the ttl of before.
+ * begins the lease of a held claim anew, with ttl 0 for the ttl of before;
+ * version and renewals, unless 0, are of data that a client's call has read.
  * NGX_DECLINED: the grace, or the lease, is over.
  */
 ngx_int_t zkl_claim_keep(zkl_claim_t *claim, ngx_msec_t grace);
 ngx_int_t zkl_claim_seen(zkl_claim_t *claim);
-ngx_int_t zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl);
+ngx_int_t zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
+    uint32_t renewals);
 
 /*
  * hold() counts a hold of a held claim more or less; NGX_DECLINED: none is

@@ -36,10 +36,7 @@ zkl_serve(zkl_claim_t *claim, zkl_errand_t *errand, zkl_served_t *served)
     served->listener.handler = zkl_serve_handler;
     served->listener.data = served;
 
-    if (claim->entry.seq != errand->seq || claim->state == ZKL_TAKE) {
-
-        /* another session may count the lease: only ZooKeeper knows */
-
+    if (claim->entry.seq != errand->seq) {
         return ZKL_REPLY_ABSENT;
     }
 
@@ -49,6 +46,13 @@ zkl_serve(zkl_claim_t *claim, zkl_errand_t *errand, zkl_served_t *served)
 
     if (claim->state == ZKL_HELD) {
         return zkl_serve_held(claim, errand, served);
+    }
+
+    if (claim->state == ZKL_TAKE) {
+
+        /* another session may count the lease: only ZooKeeper knows */
+
+        return ZKL_REPLY_ABSENT;
     }
 
     if (claim->state != ZKL_WAIT
@@ -70,7 +74,10 @@ zkl_serve_held(zkl_claim_t *claim, zkl_errand_t *errand, zkl_served_t *served)
     case ZKL_RENEW:
     case ZKL_HOLD:
 
-        if (zkl_claim_renew(claim, errand->ttl) != NGX_OK) {
+        if (zkl_claim_renew(claim, errand->ttl, errand->version,
+                            errand->renewals)
+            != NGX_OK)
+        {
             return ZKL_REPLY_OVER;
         }
 
@@ -130,6 +137,7 @@ zkl_serve_release(zkl_claim_t *claim, zkl_errand_t *errand,
     several = (errand->type == ZKL_RELEASE && zkl_claim_holds(claim) > 1);
 
     if ((claim->state == ZKL_EXPIRING && (several || served->call == NULL))
+        || (several && claim->state == ZKL_TAKE)
         || (several && !zkl_session_ready(worker->session)))
     {
         /* the data may tell of a renewal, or cannot be written now */
@@ -153,6 +161,14 @@ zkl_serve_release(zkl_claim_t *claim, zkl_errand_t *errand,
     zkl_record_ending(worker->zone, claim->id.record, errand->forced
                                                       ? ZKL_ENDING_BROKEN
                                                       : ZKL_ENDING_RELEASED);
+
+    if (claim->state == ZKL_TAKE) {
+
+        /* the call deletes the claim, whichever session counts the lease */
+
+        zkl_claim_release(claim, NULL);
+        return ZKL_REPLY_ABSENT;
+    }
 
     (void) zkl_serve_later(served, ZKL_REPLY_OK,
                            ZKL_REPLY_ANSWER + ZKL_CALL_GONE);

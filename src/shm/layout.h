@@ -135,6 +135,9 @@ typedef struct {
     uint32_t                    forced;
     ngx_msec_t                  ttl;
     ngx_msec_t                  grace;
+    int32_t                     version;    /* of data that the asking worker
+                                               has read, */
+    uint32_t                    renewals;   /* and their renewals; or 0 */
     uint32_t                    reply;
     uint32_t                    begun;      /* what the sibling has begun; read
                                                in TAKEN, too */
