@@ -1107,7 +1107,7 @@ MUTANTS = [
 
     ('the entry of a claim that has become a reader is removed',
      'core/custody.c:zkl_gate_claim_read',
-     '} else if (op->rc == ZKL_NO_NODE) {', '} else if (0) {', 2000),
+     '} else if (op->rc == ZKL_NO_NODE) {', '} else if (0) {', 12000),
 
     ('a gate whose create got no answer is another session\'s',
      'core/custody.c:zkl_gate_looked', '&& op->owner == key.id)', '&& 0)',
@@ -1148,7 +1148,7 @@ MUTANTS = [
      'core/claim.c:zkl_claim_secure',
      '                zkl_custody_leave(claim);\n'
      '                zkl_custody_join(gate, claim);\n', '',
-     ('--rich --shortage', 2000)),
+     ('--rich --shortage', 12000)),
 
     ('an adopted claim that is ephemeral is taken for durable',
      'core/claim.c:zkl_claim_take_read', 'if (op->owner != 0) {', 'if (0) {',
@@ -1322,6 +1322,9 @@ MUTANTS = [
 # Bugs that do harm in too few histories to be found in the time of each run:
 # tried by name only.
 RARE = [
+    'a claim that is withdrawn is one that waits',
+    'a downgrade that there is no memory for is not begun again',
+    'a claim that another session counts is one whose lease is over',
     'a call is answered from a lease that another gateway has taken over',
     'a claim that had begun to end ends before it is deleted',
     'a durable claim is lost if there is no memory to move it',
