@@ -31,8 +31,7 @@
  *             the lock's znode, that
  *             is owed
  *   POLL      a moment                the timer                   begin
- *   SIBLING   a sibling's reply       the ring                    replied
- *                                     the timer, or the timeout   unanswered
+ *   SIBLING   a sibling's reply       the ring, or the timer      rung
  *   CLAIM     this worker's reply     the claim's listener        replied
  *
  * zkl_call_connected() is called with each connection, and once a second while

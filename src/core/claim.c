@@ -4076,9 +4076,7 @@ zkl_claim_tell_listeners(ngx_queue_t *listeners, zkl_rc_e rc)
 
         listener = ngx_queue_data(q, zkl_listener_t, queue);
 
-        if (listener->handler != NULL) {
-            listener->handler(listener->data, rc);
-        }
+        listener->handler(listener->data, rc);
     }
 }
 

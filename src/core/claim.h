@@ -372,8 +372,8 @@ void zkl_claim_abandon(zkl_claim_t *claim);
 /*
  * Ends a claim that waits or is held; of one in TAKE, which a call is about to
  * delete, a znode that is missing does not count as lost from now on.
- * listener, if not NULL, is told when the claim is gone or cannot be removed,
- * unless listener->handler is NULL by then.
+ * listener, if not NULL, is told when the claim is gone or cannot be removed; a
+ * caller that does not wait any longer takes listener->queue out.
  */
 void zkl_claim_release(zkl_claim_t *claim, zkl_listener_t *listener);
 

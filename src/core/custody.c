@@ -3,9 +3,9 @@
  * Custody: how a worker gets the gates whose leases no session counts, and
  * finds the leases there.  core/custody.h says what gates and entries are.
  *
- * A worker has a list of gates: the gate that the session made at its start
- * (`home`), further gates that the session owns, and gates that the worker is
- * about to take.
+ * A worker has a list of gates: the gate that the session made at its start,
+ * further gates that the session owns, and gates that the worker is about to
+ * take.
  *
  *           sends                   the answer leads to
  *   -----   ---------------------   -------------------------------------------
@@ -966,7 +966,7 @@ zkl_gate_doubt(zkl_gate_t *gate)
 
 /*
  * The entries: those that claims of this worker have are known; those of claims
- * that lack an entry are made again, because somebody has removed them.
+ * that lack an entry are made again, because another client has removed them.
  */
 
 static void
@@ -982,7 +982,7 @@ zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op)
     if ((uint32_t) op->version != gate->term) {
 
         /*
-         * Another session has taken the gate, which somebody had removed; or a
+         * Another session has taken the gate after a client removed it; or a
          * client has written to the directory.
          */
 
@@ -1573,7 +1573,7 @@ zkl_custody_gates_handler(zkl_op_t *op)
         if (gate->state == ZKL_GATE_OWNED
             && !zkl_custody_lists(names, n, leases.data, leases.len))
         {
-            /* somebody has removed the directory, with the entries */
+            /* a client has removed the directory, with the entries */
 
             zkl_gate_state(gate, ZKL_GATE_LIST);
         }

@@ -12,16 +12,17 @@
 
 
 /*
- * Does for a claim of this worker what the errand asks: its type is a
- * zkl_call_e.  Returns the reply; after ZKL_REPLY_LATER served stays until the
- * reply comes, by zkl_call_replied() or in the errand.
+ * Does for a claim of this worker what the errand asks; errand->type is a
+ * zkl_call_e.  Returns the reply.  After ZKL_REPLY_LATER the caller keeps
+ * served until the reply comes, by zkl_call_replied() or in the errand.
  */
 zkl_reply_e zkl_serve(zkl_claim_t *claim, zkl_errand_t *errand,
     zkl_served_t *served);
 
 /*
- * Serves the siblings whose errands have come, and tells the calls of this
- * worker whose replies have; all: looks at all errands of the zone.
+ * Serves the errands of siblings, and passes the replies of siblings to the
+ * calls of this worker.  With all, looks at all errands of the zone, and not
+ * only at the errands that this worker was rung for.
  */
 void zkl_serve_errands(zkl_worker_t *worker, ngx_uint_t all);
 

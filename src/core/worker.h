@@ -57,7 +57,7 @@ typedef void (*zkl_heard_pt)(void *data, zkl_rc_e rc);
 
 typedef struct {
     ngx_queue_t                        queue;
-    zkl_heard_pt                       handler;     /* NULL: the caller left */
+    zkl_heard_pt                       handler;
     void                              *data;
 } zkl_listener_t;
 

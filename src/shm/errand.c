@@ -81,7 +81,6 @@ zkl_errand_send(zkl_zone_t *zone, uint32_t record, zkl_errand_t *errand,
 
     place->sibling = sibling;
     place->from = zone->slot;
-    place->to = home;
     place->errand = *errand;
 
     ngx_memory_barrier();

@@ -148,8 +148,7 @@ typedef struct {
     ngx_atomic_t                word;       /* a number, and the state */
     ngx_atomic_t                owner;      /* the process that asks, or FREE */
     ngx_atomic_t                sibling;    /* the process that is asked */
-    ngx_uint_t                  from;       /* the slots to ring */
-    ngx_uint_t                  to;
+    ngx_uint_t                  from;       /* the owner's slot, to be rung */
     zkl_errand_t                errand;
 } zkl_place_t;
 

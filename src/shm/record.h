@@ -302,9 +302,9 @@ ngx_uint_t zkl_record_holds(zkl_zone_t *zone, uint32_t record);
 
 /*
  * count() sets the number of holds of an own record; anew: as if no remote
- * request had been counted.  remote() counts the
- * remote request of a gateway, unless the request was counted before;
- * NGX_DECLINED: the claim is not held, or the number is the largest.
+ * request had been counted.  remote() counts the remote request of a gateway,
+ * unless the request was counted before; NGX_DECLINED: the claim is not held,
+ * or the number is the largest.
  */
 void zkl_record_count(zkl_zone_t *zone, uint32_t record, ngx_uint_t holds,
     ngx_uint_t anew);

@@ -336,7 +336,17 @@ gsim_zone_check_errands(gsim_process_t *p)
         /* as in errand.c: 0 is IDLE, 1 ASKED, 2 TAKEN, 3 REPLIED */
 
         state = place->word & 3;
-        slot = (state == 1) ? place->to : place->from;
+        slot = place->from;
+
+        if (state == 1) {
+            for (slot = 0; map->slots[slot].keeper != place->sibling
+                           || map->slots[slot].home != slot; slot++)
+            {
+                if (slot + 1 == map->nslots) {
+                    break;
+                }
+            }
+        }
 
         rung = map->mail[(slot * ZKL_PLACES + n) / ZKL_WORD_BITS]
                >> (n % ZKL_WORD_BITS) & 1;
