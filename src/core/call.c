@@ -93,6 +93,8 @@ static void zkl_call_deaf(zkl_call_t *call);
 static void zkl_call_over_handler(ngx_event_t *ev);
 static void zkl_call_timer_handler(ngx_event_t *ev);
 static void zkl_call_poll(zkl_call_t *call);
+static void zkl_call_contend(zkl_call_t *call);
+static void zkl_call_wait(zkl_call_t *call, ngx_msec_t time);
 static zkl_call_t *zkl_call_new(zkl_worker_t *worker, zkl_call_e type,
     ngx_str_t *path, ngx_str_t *name);
 static void zkl_call_share(zkl_call_t *call);
@@ -121,7 +123,7 @@ static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_set(zkl_call_t *call);
 static void zkl_call_set_handler(zkl_op_t *op);
 static void zkl_call_ask(zkl_call_t *call, ngx_uint_t newer);
-static ngx_int_t zkl_call_take_back(zkl_call_t *call, zkl_errand_t *errand);
+static zkl_errand_e zkl_call_take_back(zkl_call_t *call, ngx_uint_t *reply);
 static void zkl_call_reply(zkl_call_t *call, zkl_reply_e reply);
 static ngx_uint_t zkl_call_owed(zkl_call_t *call);
 static void zkl_call_again(zkl_call_t *call);
@@ -494,17 +496,37 @@ zkl_call_poll(zkl_call_t *call)
 {
     ngx_msec_t  elapsed;
 
+    elapsed = ngx_current_msec - call->asked;
+
+    zkl_call_wait(call, ngx_min(ZKL_CALL_AGAIN + elapsed / 4,
+                                ZKL_CALL_SELDOM));
+}
+
+
+/*
+ * Tries again in a moment, because another call was first to write to the
+ * claim.  The moment is random, and does not grow: otherwise a call that tries
+ * for longer would lose against each call that comes later.
+ */
+
+static void
+zkl_call_contend(zkl_call_t *call)
+{
+    zkl_call_wait(call, ZKL_CALL_AGAIN + ngx_random() % (4 * ZKL_CALL_AGAIN));
+}
+
+
+static void
+zkl_call_wait(zkl_call_t *call, ngx_msec_t time)
+{
     if (call->handler == NULL) {
         return;
     }
 
-    elapsed = ngx_current_msec - call->asked;
-
     call->step = ZKL_STEP_POLL;
 
     if (!call->timer.timer_set) {
-        ngx_add_timer(&call->timer, ngx_min(ZKL_CALL_AGAIN + elapsed / 4,
-                              ZKL_CALL_SELDOM));
+        ngx_add_timer(&call->timer, time);
     }
 }
 
@@ -973,7 +995,7 @@ zkl_call_op_end(zkl_call_t *call)
 static void
 zkl_call_free(zkl_call_t *call)
 {
-    zkl_errand_t  errand;
+    ngx_uint_t  reply;
 
     if (call->handler != NULL || call->nops != 0
         || ((call->step == ZKL_STEP_CLAIM || call->step == ZKL_STEP_SIBLING)
@@ -989,7 +1011,7 @@ zkl_call_free(zkl_call_t *call)
     }
 
     if (call->errand != ZKL_NO_ERRAND) {
-        (void) zkl_call_take_back(call, &errand);
+        (void) zkl_call_take_back(call, &reply);
     }
 
     if (call->step == ZKL_STEP_CLAIM) {
@@ -1532,9 +1554,7 @@ zkl_call_set_handler(zkl_op_t *op)
             break;
         }
 
-        /* many calls write at once: only the first write succeeds each time */
-
-        zkl_call_poll(call);
+        zkl_call_contend(call);
         break;
 
     default:
@@ -1649,26 +1669,24 @@ zkl_call_owed(zkl_call_t *call)
 void
 zkl_call_rung(zkl_call_t *call)
 {
-    zkl_errand_t  errand;
+    ngx_uint_t  reply;
 
-    switch (zkl_call_take_back(call, &errand)) {
+    switch (zkl_call_take_back(call, &reply)) {
 
-    case NGX_OK:
-        zkl_call_reply(call, errand.reply);
+    case ZKL_ERRAND_REPLIED:
+        zkl_call_reply(call, reply);
         break;
 
-    case NGX_AGAIN:
+    case ZKL_ERRAND_COUNTS:
+        call->counts = 1;
+        zkl_call_reply(call, ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE);
+        break;
 
-        if (errand.begun == ZKL_BEGUN_COUNT) {
-            call->counts = 1;
-            zkl_call_reply(call, ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE);
-            break;
-        }
-
-        call->tries += (errand.begun == ZKL_BEGUN_END);
+    case ZKL_ERRAND_ENDS:
+        call->tries++;
         /* fall through */
 
-    default: /* NGX_DECLINED */
+    default: /* IDLE, KEPT */
         zkl_call_reply(call, ZKL_REPLY_ABSENT);
         break;
     }
@@ -1677,8 +1695,8 @@ zkl_call_rung(zkl_call_t *call)
 }
 
 
-static ngx_int_t
-zkl_call_take_back(zkl_call_t *call, zkl_errand_t *errand)
+static zkl_errand_e
+zkl_call_take_back(zkl_call_t *call, ngx_uint_t *reply)
 {
     ngx_uint_t  n;
 
@@ -1692,7 +1710,7 @@ zkl_call_take_back(zkl_call_t *call, zkl_errand_t *errand)
         ngx_del_timer(&call->timer);
     }
 
-    return zkl_errand_free(call->worker->zone, n, errand);
+    return zkl_errand_free(call->worker->zone, n, reply);
 }
 
 
@@ -3076,8 +3094,13 @@ zkl_call_remote(zkl_call_t *call, const char *want)
 
     /* the claim data have room for one request; a mark is mended first */
 
-    if (call->remote || cdata.index < 0 || cdata.want_len != 0) {
+    if (call->remote) {
         zkl_call_poll(call);
+        return;
+    }
+
+    if (cdata.index < 0 || cdata.want_len != 0) {
+        zkl_call_contend(call);
         return;
     }
 
@@ -3129,7 +3152,7 @@ zkl_call_remote_handler(zkl_op_t *op)
         break;
 
     case ZKL_CHANGED:
-        zkl_call_poll(call);
+        zkl_call_contend(call);
         break;
 
     case ZKL_NO_NODE:

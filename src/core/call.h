@@ -79,16 +79,7 @@ typedef enum {
 } zkl_step_e;
 
 
-/* what a claim's worker has begun, in an errand without a reply */
-
-typedef enum {
-    ZKL_BEGUN_NOTHING = 0,          /* that must not be done twice */
-    ZKL_BEGUN_COUNT,                /* to count a hold */
-    ZKL_BEGUN_END                   /* to end the claim */
-} zkl_begun_e;
-
-
-/* what a claim's worker replies to a call */
+/* what a claim's worker replies to a call; at most 31 */
 
 typedef enum {
     ZKL_REPLY_NONE = 0,             /* was not asked so far */

@@ -22,12 +22,12 @@ static zkl_reply_e zkl_serve_held(zkl_claim_t *claim, zkl_errand_t *errand,
     zkl_served_t *served);
 static zkl_reply_e zkl_serve_release(zkl_claim_t *claim,
     zkl_errand_t *errand, zkl_served_t *served);
-static void zkl_serve_begun(zkl_served_t *served, zkl_begun_e begun);
+static ngx_int_t zkl_serve_begin(zkl_served_t *served, zkl_errand_e state);
 static zkl_reply_e zkl_serve_later(zkl_served_t *served, zkl_reply_e done,
     zkl_reply_e gone);
 static void zkl_serve_handler(void *data, zkl_rc_e rc);
 static void zkl_serve_errand(void *data, ngx_uint_t n, zkl_errand_t *errand,
-    ngx_uint_t replied);
+    ngx_atomic_uint_t word);
 
 
 zkl_reply_e
@@ -81,9 +81,14 @@ zkl_serve_held(zkl_claim_t *claim, zkl_errand_t *errand, zkl_served_t *served)
             return ZKL_REPLY_OVER;
         }
 
-        if (errand->type == ZKL_HOLD) {
-            zkl_serve_begun(served, ZKL_BEGUN_COUNT);
+        if (zkl_serve_begin(served, errand->type == ZKL_HOLD
+                                    ? ZKL_ERRAND_COUNTS : ZKL_ERRAND_KEPT)
+            != NGX_OK)
+        {
+            return ZKL_REPLY_NONE;
+        }
 
+        if (errand->type == ZKL_HOLD) {
             return zkl_claim_hold(claim, 0, &served->listener) == NGX_OK
                    ? zkl_serve_later(served, ZKL_REPLY_COUNTED,
                                      ZKL_REPLY_ANSWER + ZKL_CALL_GONE)
@@ -146,7 +151,11 @@ zkl_serve_release(zkl_claim_t *claim, zkl_errand_t *errand,
     }
 
     if (several && claim->state == ZKL_HELD) {
-        zkl_serve_begun(served, ZKL_BEGUN_COUNT);
+
+        if (zkl_serve_begin(served, ZKL_ERRAND_COUNTS) != NGX_OK) {
+            return ZKL_REPLY_NONE;
+        }
+
         (void) zkl_claim_hold(claim, 1, &served->listener);
 
         /* a hold that was taken away is gone with the claim */
@@ -154,8 +163,13 @@ zkl_serve_release(zkl_claim_t *claim, zkl_errand_t *errand,
         return zkl_serve_later(served, ZKL_REPLY_COUNTED, ZKL_REPLY_OK);
     }
 
-    if (claim->state == ZKL_WAIT || claim->state == ZKL_HELD) {
-        zkl_serve_begun(served, ZKL_BEGUN_END);
+    if (claim->state != ZKL_TAKE
+        && zkl_serve_begin(served, claim->state == ZKL_WAIT
+                                   || claim->state == ZKL_HELD
+                                   ? ZKL_ERRAND_ENDS : ZKL_ERRAND_KEPT)
+           != NGX_OK)
+    {
+        return ZKL_REPLY_NONE;
     }
 
     zkl_record_ending(worker->zone, claim->id.record, errand->forced
@@ -179,15 +193,21 @@ zkl_serve_release(zkl_claim_t *claim, zkl_errand_t *errand,
 }
 
 
-/* A sibling that does not wait any longer has to know what was begun. */
+/*
+ * A sibling that does not wait any longer has to know how far this worker is;
+ * NGX_DECLINED: the sibling has called the errand back.
+ */
 
-static void
-zkl_serve_begun(zkl_served_t *served, zkl_begun_e begun)
+static ngx_int_t
+zkl_serve_begin(zkl_served_t *served, zkl_errand_e state)
 {
-    if (served->call == NULL) {
-        zkl_errand_begun(served->worker->zone, served - served->worker->served,
-                         begun);
+    if (served->call != NULL) {
+        return NGX_OK;
     }
+
+    return zkl_errand_begin(served->worker->zone,
+                            served - served->worker->served, &served->word,
+                            state);
 }
 
 
@@ -250,48 +270,50 @@ zkl_serve_handler(void *data, zkl_rc_e rc)
     }
 
     zkl_errand_reply(served->worker->zone, served - served->worker->served,
-                     reply);
+                     served->word, reply);
 }
 
 
 void
 zkl_serve_errands(zkl_worker_t *worker, ngx_uint_t all)
 {
-    zkl_errand_take(worker->zone, all, zkl_serve_errand, worker);
+    zkl_errand_serve(worker->zone, all, zkl_serve_errand, worker);
 }
 
 
 static void
 zkl_serve_errand(void *data, ngx_uint_t n, zkl_errand_t *errand,
-    ngx_uint_t replied)
+    ngx_atomic_uint_t word)
 {
     zkl_worker_t  *worker = data;
 
+    ngx_uint_t     unused;
     zkl_claim_t   *claim;
     zkl_reply_e    reply;
     zkl_served_t  *served;
 
-    if (replied && worker->asked[n] != NULL) {
+    if (errand == NULL && worker->asked[n] != NULL) {
         zkl_call_rung(worker->asked[n]);
         return;
     }
 
-    if (replied) {
+    if (errand == NULL) {
 
         /* the call does not wait any more */
 
-        (void) zkl_errand_free(worker->zone, n, errand);
+        (void) zkl_errand_free(worker->zone, n, &unused);
         return;
     }
 
     served = &worker->served[n];
     served->worker = worker;
     served->call = NULL;
+    served->word = word;
 
     claim = zkl_claim_find(worker, &errand->id, NULL);
     reply = claim ? zkl_serve(claim, errand, served) : ZKL_REPLY_ABSENT;
 
-    if (reply != ZKL_REPLY_LATER) {
-        zkl_errand_reply(worker->zone, n, reply);
+    if (reply != ZKL_REPLY_LATER && reply != ZKL_REPLY_NONE) {
+        zkl_errand_reply(worker->zone, n, served->word, reply);
     }
 }

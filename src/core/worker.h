@@ -68,7 +68,8 @@ typedef struct {
     zkl_listener_t                     listener;
     zkl_worker_t                      *worker;
     zkl_call_t                        *call;    /* NULL: an errand, whose number
-                                                   is that in worker->served */
+                                                   is that in worker->served, */
+    ngx_atomic_uint_t                  word;    /* and the word of its place */
     ngx_uint_t                         done;    /* replies */
     ngx_uint_t                         gone;
 } zkl_served_t;

@@ -5,22 +5,27 @@
  *
  * An errand has a place in the zone.  The asking worker, the owner of the
  * place, writes the question, sets ASKED, and rings the sibling; the sibling
- * copies the question, sets TAKEN, writes the reply, sets REPLIED, and rings
- * back.  The state is in a word that has another number with each question, and
- * ASKED ends by a compare and set: so a sibling that stands still between its
- * copy and its set takes no later question, and an owner that does not wait any
- * longer knows whether the sibling has begun.
+ * copies the question, sets REPLIED with the reply, and rings back.  Before the
+ * sibling does what must not be done twice, it sets COUNTS or ENDS; before it
+ * keeps the errand because the reply needs ZooKeeper, it sets KEPT.
  *
- *   state     the next, set by the owner       by the sibling
- *   -------   ------------------------------   --------------
+ * State and reply are in one word, with a number that each question changes,
+ * and what ends ASKED is a compare and set.  So a sibling that stands still
+ * after its copy begins nothing that the owner has called back, and an owner
+ * that does not wait any longer knows what the sibling may have done.
+ *
+ *   state     the next, set by the owner   by the sibling
+ *   -------   --------------------------   ---------------------------
  *   IDLE      ASKED
- *   ASKED     IDLE: the sibling never begins   TAKEN
- *   TAKEN                                      REPLIED
+ *   ASKED     IDLE: called back            KEPT, COUNTS, ENDS, REPLIED
+ *   KEPT                                   COUNTS, ENDS, REPLIED
+ *   COUNTS                                 REPLIED
+ *   ENDS                                   REPLIED
  *   REPLIED   IDLE
  *
- * A place in TAKEN is the sibling's to write to, and is not used again until
- * the sibling has replied, or is dead.  A ring may be lost when a worker dies:
- * the sweep looks at all places.
+ * A place in KEPT, COUNTS or ENDS is not used again until the sibling has
+ * replied, or is dead.  A ring may be lost when a worker dies: the sweep looks
+ * at all places.
  *
  * Several processes run this code at the same time, each on its event loop.  No
  * argument may be NULL.
@@ -30,14 +35,15 @@
 #include "shm/errand.h"
 
 
-#define ZKL_PLACE_IDLE                0
-#define ZKL_PLACE_ASKED               1
-#define ZKL_PLACE_TAKEN               2
-#define ZKL_PLACE_REPLIED             3
+#define ZKL_PLACE_STATE               0x07
+#define ZKL_PLACE_REPLY_SHIFT         3
+#define ZKL_PLACE_REPLY               0xf8
+#define ZKL_PLACE_NUMBER              0x100
 
-#define zkl_place_state(word)         ((word) & 3)
+#define zkl_place_state(word)                                                  \
+    ((zkl_errand_e) ((word) & ZKL_PLACE_STATE))
 #define zkl_place_set(word, state)                                             \
-    (((word) & ~(ngx_atomic_uint_t) 3) | (state))
+    (((word) & ~(ngx_atomic_uint_t) ZKL_PLACE_STATE) | (state))
 
 
 static ngx_int_t zkl_errand_place(zkl_zone_t *zone, ngx_uint_t *n);
@@ -85,7 +91,7 @@ zkl_errand_send(zkl_zone_t *zone, uint32_t record, zkl_errand_t *errand,
 
     ngx_memory_barrier();
 
-    place->word = zkl_place_set(place->word, ZKL_PLACE_ASKED);
+    place->word = zkl_place_set(place->word, ZKL_ERRAND_ASKED);
 
     zkl_errand_ring(map, home, *n);
 
@@ -111,7 +117,7 @@ zkl_errand_place(zkl_zone_t *zone, ngx_uint_t *n)
         if ((owner == ZKL_FREE || (i >= ZKL_PLACES && zkl_errand_left(place)))
             && ngx_atomic_cmp_set(&place->owner, owner, zkl_layout_self()))
         {
-            place->word = zkl_place_set(place->word + 4, ZKL_PLACE_IDLE);
+            place->word = (place->word | (ZKL_PLACE_NUMBER - 1)) + 1;
             *n = k;
 
             return NGX_OK;
@@ -124,7 +130,7 @@ zkl_errand_place(zkl_zone_t *zone, ngx_uint_t *n)
 
 /*
  * Whether no living process uses the place any more.  The question of a dead
- * owner that the sibling has not taken is called back first.
+ * owner that the sibling has not begun is called back first.
  */
 
 static ngx_uint_t
@@ -140,15 +146,16 @@ zkl_errand_left(zkl_place_t *place)
 
     switch (zkl_place_state(word)) {
 
-    case ZKL_PLACE_ASKED:
-        return ngx_atomic_cmp_set(&place->word, word,
-                                  zkl_place_set(word, ZKL_PLACE_IDLE));
+    case ZKL_ERRAND_IDLE:
+    case ZKL_ERRAND_REPLIED:
+        return 1;
 
-    case ZKL_PLACE_TAKEN:
-        return zkl_layout_dead(place->sibling, 0);
+    case ZKL_ERRAND_ASKED:
+        return ngx_atomic_cmp_set(&place->word, word,
+                                  zkl_place_set(word, ZKL_ERRAND_IDLE));
 
     default:
-        return 1;
+        return zkl_layout_dead(place->sibling, 0);
     }
 }
 
@@ -170,44 +177,41 @@ zkl_errand_ring(zkl_layout_t *map, ngx_uint_t slot, ngx_uint_t n)
 }
 
 
-ngx_int_t
-zkl_errand_free(zkl_zone_t *zone, ngx_uint_t n, zkl_errand_t *errand)
+zkl_errand_e
+zkl_errand_free(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t *reply)
 {
-    ngx_int_t           rc;
     zkl_place_t        *place;
+    zkl_errand_e        state;
     ngx_atomic_uint_t   word;
 
     place = &zone->map->places[n];
     word = place->word;
-    rc = NGX_OK;
 
-    if (zkl_place_state(word) == ZKL_PLACE_ASKED
-        && ngx_atomic_cmp_set(&place->word, word,
-                              zkl_place_set(word, ZKL_PLACE_IDLE)))
-    {
-        rc = NGX_DECLINED;
+    if (zkl_place_state(word) == ZKL_ERRAND_ASKED) {
 
-    } else if (zkl_place_state(place->word) == ZKL_PLACE_TAKEN) {
+        if (ngx_atomic_cmp_set(&place->word, word,
+                               zkl_place_set(word, ZKL_ERRAND_IDLE)))
+        {
+            place->owner = ZKL_FREE;
+            return ZKL_ERRAND_IDLE;
+        }
 
-        rc = NGX_AGAIN;
+        word = place->word;
     }
 
-    ngx_memory_barrier();
+    state = zkl_place_state(word);
+    *reply = (word & ZKL_PLACE_REPLY) >> ZKL_PLACE_REPLY_SHIFT;
 
-    *errand = place->errand;
-
-    if (rc != NGX_AGAIN || zkl_layout_dead(place->sibling, 0)) {
+    if (state == ZKL_ERRAND_REPLIED || zkl_layout_dead(place->sibling, 0)) {
         place->owner = ZKL_FREE;
     }
 
-    /* else the place is free when the reply has come */
-
-    return rc;
+    return state;
 }
 
 
 void
-zkl_errand_take(zkl_zone_t *zone, ngx_uint_t all, zkl_errand_pt handler,
+zkl_errand_serve(zkl_zone_t *zone, ngx_uint_t all, zkl_errand_pt handler,
     void *data)
 {
     ngx_uint_t          n;
@@ -245,65 +249,74 @@ zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t all,
     self = zkl_layout_self();
 
     word = place->word;
-    ngx_memory_barrier();
-
-    errand = place->errand;
 
     switch (zkl_place_state(word)) {
 
-    case ZKL_PLACE_REPLIED:
+    case ZKL_ERRAND_IDLE:
+        break;
+
+    case ZKL_ERRAND_ASKED:
+
+        if (place->sibling != self) {
+            break;
+        }
+
+        ngx_memory_barrier();
+        errand = place->errand;
+        ngx_memory_barrier();
+
+        if (place->word == word) {
+            handler(data, n, &errand, word);
+        }
+
+        break;
+
+    case ZKL_ERRAND_REPLIED:
 
         if (place->owner == self) {
-            handler(data, n, &errand, 1);
+            handler(data, n, NULL, word);
         }
 
         break;
 
-    case ZKL_PLACE_ASKED:
-
-        if (place->sibling == self
-            && ngx_atomic_cmp_set(&place->word, word,
-                                  zkl_place_set(word, ZKL_PLACE_TAKEN)))
-        {
-            handler(data, n, &errand, 0);
-        }
-
-        break;
-
-    case ZKL_PLACE_TAKEN:
+    default: /* KEPT, COUNTS, ENDS */
 
         if (all && place->owner == self && zkl_layout_dead(place->sibling, 0)) {
-            handler(data, n, &errand, 1);
+            handler(data, n, NULL, word);
         }
 
-        break;
-
-    default:
         break;
     }
 }
 
 
-void
-zkl_errand_begun(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t begun)
+ngx_int_t
+zkl_errand_begin(zkl_zone_t *zone, ngx_uint_t n, ngx_atomic_uint_t *word,
+    zkl_errand_e state)
 {
-    zone->map->places[n].errand.begun = (uint32_t) begun;
-    ngx_memory_barrier();
+    ngx_atomic_uint_t  old;
+
+    old = *word;
+    *word = zkl_place_set(old, state);
+
+    return ngx_atomic_cmp_set(&zone->map->places[n].word, old, *word)
+           ? NGX_OK : NGX_DECLINED;
 }
 
 
 void
-zkl_errand_reply(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t reply)
+zkl_errand_reply(zkl_zone_t *zone, ngx_uint_t n, ngx_atomic_uint_t word,
+    ngx_uint_t reply)
 {
-    zkl_place_t  *place;
+    zkl_place_t        *place;
+    ngx_atomic_uint_t   replied;
 
     place = &zone->map->places[n];
 
-    place->errand.reply = reply;
-    ngx_memory_barrier();
+    replied = zkl_place_set(word, ZKL_ERRAND_REPLIED)
+              | (reply << ZKL_PLACE_REPLY_SHIFT);
 
-    place->word = zkl_place_set(place->word, ZKL_PLACE_REPLIED);
-    ngx_memory_barrier();
-
-    zkl_errand_ring(zone->map, place->from, n);
+    if (ngx_atomic_cmp_set(&place->word, word, replied)) {
+        zkl_errand_ring(zone->map, place->from, n);
+    }
 }

@@ -15,12 +15,25 @@
 #define ZKL_NO_ERRAND                 ((ngx_uint_t) -1)
 
 
+/* how far an errand is; errand.c tells which of the two workers sets what */
+
+typedef enum {
+    ZKL_ERRAND_IDLE = 0,            /* none, or called back: the sibling does
+                                       nothing that must not be done twice */
+    ZKL_ERRAND_ASKED,
+    ZKL_ERRAND_KEPT,                /* the reply comes later */
+    ZKL_ERRAND_COUNTS,              /* as KEPT, and a hold may be counted */
+    ZKL_ERRAND_ENDS,                /* as KEPT, and the claim may be deleted */
+    ZKL_ERRAND_REPLIED
+} zkl_errand_e;
+
+
 /*
- * Tells of an errand of a sibling, which this worker has taken; or, replied, of
- * one of this worker's that is to be freed: then only n is good.
+ * Tells of an errand of a sibling, with the word of the place for begin() and
+ * reply(); or, if errand is NULL, of one of this worker's that is to be freed.
  */
 typedef void (*zkl_errand_pt)(void *data, ngx_uint_t n, zkl_errand_t *errand,
-    ngx_uint_t replied);
+    ngx_atomic_uint_t word);
 
 
 /*
@@ -33,24 +46,30 @@ ngx_int_t zkl_errand_send(zkl_zone_t *zone, uint32_t record,
     zkl_errand_t *errand, ngx_uint_t *n);
 
 /*
- * Does not wait for an own errand any longer, and copies what is known by then.
- * NGX_OK: the reply; NGX_DECLINED: the sibling has not begun, and never does;
- * NGX_AGAIN: the sibling has begun.  Then the errand is free if the sibling is
- * dead; else the handler is called with the reply, and frees the errand.
+ * Does not wait for an own errand any longer.  Returns how far the errand is;
+ * REPLIED: *reply is set; IDLE: called back.  Otherwise the errand is free if
+ * the sibling is dead, else the handler hears of the reply, and frees it.
  */
-ngx_int_t zkl_errand_free(zkl_zone_t *zone, ngx_uint_t n,
-    zkl_errand_t *errand);
+zkl_errand_e zkl_errand_free(zkl_zone_t *zone, ngx_uint_t n,
+    ngx_uint_t *reply);
 
 /*
  * Calls handler for each errand that this worker was rung for or, with all, for
- * each that is this worker's to take or to free.
+ * each that is this worker's to serve or to free.
  */
-void zkl_errand_take(zkl_zone_t *zone, ngx_uint_t all, zkl_errand_pt handler,
+void zkl_errand_serve(zkl_zone_t *zone, ngx_uint_t all, zkl_errand_pt handler,
     void *data);
 
-/* For the worker that took an errand; reply() rings the asking worker. */
-void zkl_errand_begun(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t begun);
-void zkl_errand_reply(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t reply);
+/*
+ * For the worker that is asked.  begin() sets how far the errand is, before the
+ * worker keeps the errand, or does what must not be done twice; NGX_DECLINED:
+ * the errand was called back, and is none any more.  reply() replies with a
+ * number up to 31, unless the errand was called back, and rings the asker.
+ */
+ngx_int_t zkl_errand_begin(zkl_zone_t *zone, ngx_uint_t n,
+    ngx_atomic_uint_t *word, zkl_errand_e state);
+void zkl_errand_reply(zkl_zone_t *zone, ngx_uint_t n, ngx_atomic_uint_t word,
+    ngx_uint_t reply);
 
 
 #endif /* _ZKL_ERRAND_H_INCLUDED_ */

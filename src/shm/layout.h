@@ -125,27 +125,24 @@ typedef struct {
 } zkl_slot_t;
 
 
-/* what a worker asks a sibling to do; errand.c tells which of them writes */
+/* what a worker asks a sibling to do; only the asking worker writes */
 
 typedef struct {
     zkl_id_t                    id;         /* of the claim */
     int64_t                     seq;
-    uint32_t                    type;       /* core/call.h gives a meaning to
-                                               type, reply, and begun */
+    uint32_t                    type;       /* a zkl_call_e of core/call.h */
     uint32_t                    forced;
     ngx_msec_t                  ttl;
     ngx_msec_t                  grace;
     int32_t                     version;    /* of data that the asking worker
                                                has read, */
     uint32_t                    renewals;   /* and their renewals; or 0 */
-    uint32_t                    reply;
-    uint32_t                    begun;      /* what the sibling has begun; read
-                                               in TAKEN, too */
 } zkl_errand_t;
 
 
 typedef struct {
-    ngx_atomic_t                word;       /* a number, and the state */
+    ngx_atomic_t                word;       /* a number, the reply, and the
+                                               state */
     ngx_atomic_t                owner;      /* the process that asks, or FREE */
     ngx_atomic_t                sibling;    /* the process that is asked */
     ngx_uint_t                  from;       /* the owner's slot, to be rung */

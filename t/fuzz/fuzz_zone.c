@@ -13,7 +13,7 @@
  * - A call with an id or path that may not exist reads and writes only inside
  *   the zone.  No two records share a cell, new records included.
  * - A worker that leaves has no cells and no slot any more.
- * - An errand comes to the worker of the claim, once, or is taken back.
+ * - An errand comes to the worker of the claim, once, or is called back.
  */
 
 
@@ -66,8 +66,9 @@ static size_t                   size;
 static ngx_str_t                paths[6];
 static known_t                  known[RECORDS];
 static ngx_uint_t               nknown;
-static ngx_uint_t               ntaken, last_taken;
+static ngx_uint_t               nseen, last_seen;
 static zkl_errand_t             last_errand;
+static ngx_atomic_uint_t        last_word;
 
 
 static void set_up(void);
@@ -77,8 +78,8 @@ static void make(zkl_zone_t *zone, ngx_uint_t dying, fuzz_input_t *in);
 static void change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in);
 static void ask(zkl_zone_t *own, zkl_zone_t *other, known_t *k,
     ngx_uint_t how);
-static void taken(void *data, ngx_uint_t n, zkl_errand_t *errand,
-    ngx_uint_t replied);
+static void seen(void *data, ngx_uint_t n, zkl_errand_t *errand,
+    ngx_atomic_uint_t word);
 static void compare(zkl_zone_t **zones);
 static void tear(fuzz_input_t *in);
 static void meet(zkl_zone_t *zone, fuzz_input_t *in);
@@ -352,8 +353,8 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
 
 
 /*
- * An errand that the record's worker does not take (0), takes (1), or replies
- * to (2); or that is not taken back (3).
+ * An errand that the record's worker does not see (0), keeps (1), or replies to
+ * (2); or that is not called back (3).
  */
 
 static void
@@ -361,10 +362,12 @@ ask(zkl_zone_t *own, zkl_zone_t *other, known_t *k, ngx_uint_t how)
 {
     ngx_int_t      rc;
     ngx_pid_t      self;
-    ngx_uint_t     n;
-    zkl_errand_t   errand, back;
+    ngx_uint_t     n, reply;
+    zkl_errand_e   state;
+    zkl_errand_t   errand;
 
-    static const ngx_int_t  freed[] = { NGX_DECLINED, NGX_AGAIN, NGX_OK };
+    static const zkl_errand_e  freed[] = { ZKL_ERRAND_IDLE, ZKL_ERRAND_KEPT,
+                                           ZKL_ERRAND_REPLIED };
 
     self = ngx_pid;
 
@@ -380,26 +383,29 @@ ask(zkl_zone_t *own, zkl_zone_t *other, known_t *k, ngx_uint_t how)
 
     if (how == 1 || how == 2) {
         stub_become(k->dying ? DYING : STAYING);
-        ntaken = 0;
-        zkl_errand_take(own, 0, taken, own);
+        nseen = 0;
+        zkl_errand_serve(own, 0, seen, own);
 
-        rule(ntaken != 0 && last_taken == n
+        rule(nseen != 0 && last_seen == n
              && last_errand.ttl == errand.ttl
              && ngx_memcmp(&last_errand.id, &k->id, sizeof(zkl_id_t)) == 0,
-             "the errand was not taken");
+             "the errand was not seen");
 
-        if (how == 2) {
-            zkl_errand_reply(own, n, 9);
+        if (how == 1) {
+            rc = zkl_errand_begin(own, n, &last_word, ZKL_ERRAND_KEPT);
+            rule(rc == NGX_OK, "begin: %d", (int) rc);
+
+        } else {
+            zkl_errand_reply(own, n, last_word, 9);
         }
 
         stub_become(k->dying ? STAYING : DYING);
     }
 
     if (how != 3) {
-        rc = zkl_errand_free(other, n, &back);
-        rule(rc == freed[how] && back.ttl == errand.ttl
-             && (how != 2 || back.reply == 9), "free: %d after %u",
-             (int) rc, (unsigned) how);
+        state = zkl_errand_free(other, n, &reply);
+        rule(state == freed[how] && (how != 2 || reply == 9),
+             "free: %d after %u", (int) state, (unsigned) how);
     }
 
     stub_become(self);
@@ -407,15 +413,18 @@ ask(zkl_zone_t *own, zkl_zone_t *other, known_t *k, ngx_uint_t how)
 
 
 static void
-taken(void *data, ngx_uint_t n, zkl_errand_t *errand, ngx_uint_t replied)
+seen(void *data, ngx_uint_t n, zkl_errand_t *errand, ngx_atomic_uint_t word)
 {
-    if (replied) {
-        (void) zkl_errand_free(data, n, errand);
+    ngx_uint_t  reply;
+
+    if (errand == NULL) {
+        (void) zkl_errand_free(data, n, &reply);
         return;
     }
 
-    ntaken++;
-    last_taken = n;
+    nseen++;
+    last_seen = n;
+    last_word = word;
     last_errand = *errand;
 }
 
@@ -503,7 +512,7 @@ meet(zkl_zone_t *zone, fuzz_input_t *in)
     uint32_t      record;
     ngx_int_t     rc;
     ngx_str_t    *path;
-    ngx_uint_t    times, op, n;
+    ngx_uint_t    times, op, n, reply;
     zkl_id_t      id;
     zkl_cell_t   *cell;
     zkl_record_t  copy;
@@ -541,14 +550,14 @@ meet(zkl_zone_t *zone, fuzz_input_t *in)
                  "send: %d", (int) rc);
 
             if (rc == NGX_OK && (op & 64)) {
-                (void) zkl_errand_free(zone, n, &errand);
+                (void) zkl_errand_free(zone, n, &reply);
             }
 
             rc = NGX_OK;
             break;
 
         case 3:
-            zkl_errand_take(zone, 1, taken, zone);
+            zkl_errand_serve(zone, 1, seen, zone);
             rc = NGX_OK;
             break;
 

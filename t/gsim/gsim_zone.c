@@ -301,8 +301,8 @@ gsim_zone_check_calls(gsim_process_t *p)
 
 
 /*
- * A place is that of a call that waits for a sibling, or the sibling has taken
- * the errand and the call does not wait any more.  The process whose step is
+ * A place is that of a call that waits for a sibling, or the sibling keeps the
+ * errand and the call does not wait any more.  The process whose step is
  * the next was rung, unless the process that had to ring is dead.
  */
 
@@ -333,12 +333,10 @@ gsim_zone_check_errands(gsim_process_t *p)
             continue;
         }
 
-        /* as in errand.c: 0 is IDLE, 1 ASKED, 2 TAKEN, 3 REPLIED */
-
-        state = place->word & 3;
+        state = place->word & 7;
         slot = place->from;
 
-        if (state == 1) {
+        if (state == ZKL_ERRAND_ASKED) {
             for (slot = 0; map->slots[slot].keeper != place->sibling
                            || map->slots[slot].home != slot; slot++)
             {
@@ -351,14 +349,19 @@ gsim_zone_check_errands(gsim_process_t *p)
         rung = map->mail[(slot * ZKL_PLACES + n) / ZKL_WORD_BITS]
                >> (n % ZKL_WORD_BITS) & 1;
 
-        if (call != NULL ? state == 0 || call->errand != n : state < 2) {
+        if (call != NULL ? state == ZKL_ERRAND_IDLE || call->errand != n
+                         : state <= ZKL_ERRAND_ASKED)
+        {
             gsim_violation("errand %d of process %d is no call's", (int) n,
                            (int) p->pid);
         }
 
-        if (state != 2 && !rung && !zkl_layout_dead(place->sibling, 0)) {
+        if ((state == ZKL_ERRAND_ASKED || state == ZKL_ERRAND_REPLIED)
+            && !rung && !zkl_layout_dead(place->sibling, 0))
+        {
             gsim_violation("process %d has not heard of errand %d of process "
-                           "%d", (int) ((state == 1 ? place->sibling : self)
+                           "%d", (int) ((state == ZKL_ERRAND_ASKED
+                                         ? place->sibling : self)
                                         & 0x3fffff), (int) n, (int) p->pid);
         }
     }

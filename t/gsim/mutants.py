@@ -475,8 +475,8 @@ MUTANTS = [
 
     ('a dead worker has not released',
      'core/call.c',
-     'call->tries += (errand.begun == ZKL_BEGUN_END);',
-     ';',
+     'case ZKL_ERRAND_ENDS:\n        call->tries++;',
+     'case ZKL_ERRAND_ENDS:',
      12000),
 
     # subscriptions
@@ -1238,16 +1238,18 @@ MUTANTS = [
 
     # errands, and what the claim's worker does for calls
 
-    ('an errand that the sibling has taken is called back',
+    ('a sibling counts a hold that was called back',
+     'core/serve.c:zkl_serve_begin',
+     'return zkl_errand_begin(', 'return NGX_OK + 0 * zkl_errand_begin(',
+     15000),
+
+    ('an errand that the sibling has begun is called back',
      'shm/errand.c:zkl_errand_free',
-     'if (zkl_place_state(word) == ZKL_PLACE_ASKED\n'
-     '        && ngx_atomic_cmp_set(&place->word, word,\n'
-     '                              zkl_place_set(word, ZKL_PLACE_IDLE)))',
-     'if (zkl_place_state(word) == ZKL_PLACE_ASKED)', 2000),
+     'word = place->word;\n    }', 'return ZKL_ERRAND_IDLE;\n    }', 15000),
 
     ('a place is used again while the sibling may reply',
      'shm/errand.c:zkl_errand_free',
-     'if (rc != NGX_AGAIN || zkl_layout_dead(place->sibling, 0)) {',
+     'if (state == ZKL_ERRAND_REPLIED || zkl_layout_dead(place->sibling, 0)) {',
      'if (1) {', ('--rich', 7000)),
 
     ('an errand that ends is still asked for',
@@ -1268,11 +1270,11 @@ MUTANTS = [
      'if (place->owner == self) {', 'if (1) {', ('--rich', 600)),
 
     ('who has asked is not rung', 'shm/errand.c:zkl_errand_reply',
-     '    zkl_errand_ring(zone->map, place->from, n);\n', '', 500),
+     '        zkl_errand_ring(zone->map, place->from, n);\n', '', 500),
 
     ('a reply that comes late keeps its place',
      'core/serve.c:zkl_serve_errand',
-     '        (void) zkl_errand_free(worker->zone, n, errand);\n', '',
+     '        (void) zkl_errand_free(worker->zone, n, &unused);\n', '',
      ('--rich', 500)),
 
     ('a claim that another session counts is one whose lease is over',
@@ -1298,7 +1300,7 @@ MUTANTS = [
 
     ('a release that a sibling may have counted is counted again',
      'core/call.c:zkl_call_rung',
-     'if (errand.begun == ZKL_BEGUN_COUNT) {', 'if (0) {', 4000),
+     'case ZKL_ERRAND_COUNTS:', 'case 99:', 4000),
 
     ("a claim's worker that does nothing has renewed",
      'core/call.c:zkl_call_inspect_handler',
