@@ -13,9 +13,9 @@
 
 /*
  * Does for a claim of this worker what the errand asks; errand->type is a
- * zkl_call_e.  Returns the reply; NONE: the errand was called back.  After LATER
- * the caller keeps served until the reply comes, by zkl_call_replied() or in
- * the errand.
+ * zkl_call_e.  Returns the reply; NONE: the errand was called back.  After
+ * LATER the caller keeps served until the reply comes, by zkl_call_replied() or
+ * in the errand.
  */
 zkl_reply_e zkl_serve(zkl_claim_t *claim, zkl_errand_t *errand,
     zkl_served_t *served);

@@ -1243,9 +1243,11 @@ MUTANTS = [
      'return zkl_errand_begin(', 'return NGX_OK + 0 * zkl_errand_begin(',
      15000),
 
-    ('an errand that the sibling has begun is called back',
+    ('an errand is called back without a note',
      'shm/errand.c:zkl_errand_free',
-     'word = place->word;\n    }', 'return ZKL_ERRAND_IDLE;\n    }', 15000),
+     'if (ngx_atomic_cmp_set(&place->word, word,\n'
+     '                               zkl_place_set(word, ZKL_ERRAND_IDLE)))',
+     'if (1)', 15000),
 
     ('a place is used again while the sibling may reply',
      'shm/errand.c:zkl_errand_free',
