@@ -921,12 +921,13 @@ zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry)
     first = zkl_view_first(&lock->view);
     other = (zkl_other_t *) first;
 
-    if (lock->bumped
-        || (first->origin == ZKL_LOCAL && first->waiting
-            && zkl_claim_of(first)->state
-               != ZKL_WAIT))
-    {
-        /* another gateway may have released the claim, or the claim leaves */
+    if (lock->bumped || (first->origin == ZKL_LOCAL && first->waiting)) {
+
+        /*
+         * Another gateway may have released the claim; or the claim is about
+         * to be granted, unless it leaves, or its znode is found missing.
+         */
+
         lock->resolve = 1;
         return 0;
     }
