@@ -1,45 +1,19 @@
 
 /*
  * A claim's life: the acquire, the grant, the lease, the end, the recovery.
- *
- *            reply OK     reply       reply     its     ended:   con-   session
- *            (or found)   no node     unknown   turn    release, nec-   lost
- *                                               comes   wait or  tion
- *                                                       lease    back
- *   -------  -----------  ----------  --------  ------  -------  -----  -------
- *   START    -            -           -         -       DONE     CREATE START
- *   CREATE   WAIT         START       RECOVER   -       (later)  -      START
- *   RECOVER  WAIT         START       -         -       (later)  (list) START
- *   WAIT     -            START       -         HELD    DELETE   (list) START
- *                                                       or EXP.
- *   HELD     -            DONE        -         -       DELETE   (list) DONE
- *                                                       or EXP.
- *   EXPIRING DONE         DONE        (list)    -       (later)  (list) DONE
- *   TAKE     HELD, TAKE   DONE        TAKE      -       DELETE   TAKE   TAKE
- *            or DONE
- *   DELETE   DONE         DONE        RETRY     -       -        -      DONE
- *   RETRY    -            -           -         -       -        DELETE DONE
- *
- * "(later)": a create that is under way cannot be called back, so the claim is
- * deleted when the znode is known to exist.  "(list)": the list of the lock's
- * children tells whether the claim's znode exists.
- *
- * A durable claim outlives the session: from HELD or EXPIRING the claim goes to
- * TAKE, until this session counts the lease, and from DELETE to RETRY.  TAKE
- * leads to DONE if another session counts the lease.  A lease of a worker or a
- * gateway that is gone begins in TAKE.
- *
- * A held claim whose lease is over ends only if no other gateway has renewed
- * the lease, and a waiting claim that a client may call for at another gateway
- * only if no client has.  The version of the znode's data shows both: so a
- * claim in EXPIRING still blocks the claims behind, and goes back to HELD or
- * WAIT if the data have changed.
+ * The states, and what leads from one to the next, are in claim.h.
  *
  * The claim outlives the waiter: the claim is freed when the znode is known to
  * be gone, or another session counts the lease.  Only zkl_claim_state() changes
  * the state; zkl_claim_done() ends a claim, or zkl_claim_forget() for a claim
  * whose znode stays, except in a process that ends.  Most functions may end the
  * claim, which stays in memory until the end of the turn of the event loop.
+ *
+ * A held claim whose lease is over ends only if no other gateway has renewed
+ * the lease, and a waiting claim that a client may call for at another gateway
+ * only if no client has.  The version of the znode's data shows both: so a
+ * claim in EXPIRING still blocks the claims behind, and goes back to HELD or
+ * WAIT if the data have changed.
  *
  * All of the code runs on the event loop.  `handler` tells the waiter, and is
  * NULL when the waiter was told or has left.  `op` is NULL unless an operation
@@ -77,7 +51,6 @@ static zkl_claim_t *zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire,
     zkl_outcome_e *outcome);
 static void zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire);
 static void zkl_claim_note(zkl_claim_t *claim, zkl_acquire_t *acquire);
-static void zkl_claim_time(zkl_claim_t *claim, zkl_acquire_t *acquire);
 static ngx_uint_t zkl_claim_stable(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_blocks_exit(zkl_claim_t *claim);
 static void zkl_claim_uncount(zkl_claim_t *claim);
@@ -96,7 +69,7 @@ static void zkl_claim_show(zkl_claim_t *claim);
 static void zkl_claim_timer_handler(ngx_event_t *ev);
 static void zkl_claim_wait(zkl_claim_t *claim);
 static void zkl_claim_detach(zkl_claim_t *claim);
-static void zkl_claim_part(zkl_claim_t *claim, zkl_outcome_e outcome);
+static void zkl_claim_give_up(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_leave(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_lease(zkl_claim_t *claim);
 static void zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now);
@@ -104,8 +77,6 @@ static ngx_msec_int_t zkl_claim_time_left(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_timed(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_limited(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_overdue(zkl_claim_t *claim);
-static void zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now,
-    ngx_msec_t wait);
 static void zkl_claim_expire(zkl_claim_t *claim);
 static void zkl_claim_expire_delete(zkl_claim_t *claim);
 static void zkl_claim_note_expired(zkl_claim_t *claim);
@@ -114,6 +85,7 @@ static void zkl_claim_sweep_held(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_lasts(zkl_claim_t *claim);
 static void zkl_claim_moved(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_ephemeral(zkl_claim_t *claim);
+static ngx_int_t zkl_claim_replace(zkl_claim_t *claim, zkl_replace_pt handler);
 static void zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_made_durable(void *data, ngx_int_t rc);
 static void zkl_claim_set_lasting(zkl_claim_t *claim, zkl_lasting_e lasting);
@@ -136,16 +108,12 @@ static void zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version);
 static zkl_claim_t *zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path,
     zkl_child_t *child, ngx_str_t *cdata, zkl_record_t *from, ngx_int_t *rc);
-static zkl_claim_t *zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path,
-    zkl_child_t *child, ngx_str_t *cdata, zkl_record_t *from, ngx_int_t *rc);
 static void zkl_claim_write(zkl_claim_t *claim, zkl_listener_t *listener);
 static void zkl_claim_unwritten(zkl_claim_t *claim, zkl_rc_e rc);
 static void zkl_claim_reread(zkl_claim_t *claim, ngx_uint_t watch);
 static void zkl_claim_reread_handler(zkl_op_t *op);
 static ngx_int_t zkl_claim_reread_lease(zkl_claim_t *claim,
     zkl_claim_data_t *cdata, int32_t version);
-static ngx_msec_t zkl_claim_shorter(zkl_claim_t *claim,
-    zkl_claim_data_t *cdata);
 static void zkl_claim_renewed(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_remote(zkl_claim_t *claim,
     zkl_claim_data_t *cdata);
@@ -155,12 +123,13 @@ static void zkl_claim_rewrite_handler(zkl_op_t *op);
 static void zkl_claim_downgraded(void *data, ngx_int_t rc);
 static void zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome);
-static void zkl_claim_disown(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather);
 static void zkl_claim_look_handler(zkl_op_t *op);
 static void zkl_claim_delete_handler(zkl_op_t *op);
 static void zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc);
 static void zkl_claim_tell_listeners(ngx_queue_t *listeners, zkl_rc_e rc);
+static void zkl_claim_stop(zkl_claim_t *claim);
+static void zkl_claim_stop_replace(zkl_claim_t *claim);
 static void zkl_claim_missing(zkl_claim_t *claim);
 static void zkl_claim_recover(zkl_claim_t *claim);
 static void zkl_claim_found(zkl_claim_t *claim);
@@ -208,7 +177,22 @@ zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
     worker->claims[claim->id.record] = claim;
 
     zkl_claim_note(claim, acquire);
-    zkl_claim_time(claim, acquire);
+
+    /* not cancelable: a worker that leaves serves all waiters to the end */
+
+    zkl_worker_timer(worker, &claim->timer, zkl_claim_timer_handler);
+
+    if (acquire->terms.forever) {
+        ngx_add_timer(&claim->timer, acquire->timeout);
+
+    } else if (acquire->wait != 0) {
+        ngx_add_timer(&claim->timer, acquire->wait);
+
+    } else {
+        claim->time = ZKL_TIME_OVER;
+        ngx_add_timer(&claim->timer, acquire->terms.once ? acquire->timeout
+                                                         : ZKL_PATIENCE);
+    }
 
     zkl_claim_state(claim, ZKL_START);
     zkl_claim_start(claim);
@@ -352,29 +336,6 @@ zkl_claim_note(zkl_claim_t *claim, zkl_acquire_t *acquire)
                         acquire->leader ? acquire->leader->id.record
                                         : ZKL_NO_RECORD);
     }
-}
-
-
-static void
-zkl_claim_time(zkl_claim_t *claim, zkl_acquire_t *acquire)
-{
-    /* not cancelable: a worker that leaves serves all waiters to the end */
-
-    zkl_worker_timer(claim->lock->worker, &claim->timer,
-                     zkl_claim_timer_handler);
-
-    if (!acquire->terms.forever && acquire->wait != 0) {
-        ngx_add_timer(&claim->timer, acquire->wait);
-        return;
-    }
-
-    if (!acquire->terms.forever) {
-        claim->time = ZKL_TIME_OVER;
-    }
-
-    ngx_add_timer(&claim->timer, acquire->terms.once || acquire->terms.forever
-                                 ? acquire->timeout
-                                 : ZKL_PATIENCE);
 }
 
 
@@ -1107,10 +1068,8 @@ zkl_claim_conflict(zkl_claim_t *claim)
             return NGX_AGAIN;
         }
 
-        if (claim->terms.keyed && claim->handler != NULL) {
-            zkl_claim_part(claim, ZKL_CONFLICT);
-            return NGX_OK;
-        }
+        zkl_claim_give_up(claim, ZKL_CONFLICT);
+        return NGX_OK;
     }
 
     zkl_claim_withdraw(claim, ZKL_CONFLICT);
@@ -1372,11 +1331,8 @@ zkl_claim_resolve(zkl_claim_t *claim)
          * and the timer tells that ZooKeeper is out of reach.
          */
 
-    } else if (claim->terms.keyed) {
-        zkl_claim_part(claim, ZKL_TIMED_OUT);
-
     } else {
-        zkl_claim_withdraw(claim, ZKL_TIMED_OUT);
+        zkl_claim_give_up(claim, ZKL_TIMED_OUT);
     }
 }
 
@@ -1463,18 +1419,19 @@ zkl_claim_detach(zkl_claim_t *claim)
 
 
 /*
- * The wait of the client that made a claim with a key is over, and the client
- * may have left; other clients may wait with the claim.
+ * The wait of the client that made the claim is over, and the client may have
+ * left; with the key other clients may wait with the claim.
  */
 
 static void
-zkl_claim_part(zkl_claim_t *claim, zkl_outcome_e outcome)
+zkl_claim_give_up(zkl_claim_t *claim, zkl_outcome_e outcome)
 {
     ngx_msec_t  lease;
 
-    if (zkl_record_lease_over(claim->lock->worker->zone, claim->id.record,
-                              claim->lease, &lease)
-        == NGX_AGAIN)
+    if (claim->terms.keyed
+        && zkl_record_lease_over(claim->lock->worker->zone, claim->id.record,
+                                 claim->lease, &lease)
+           == NGX_AGAIN)
     {
         /* a client has called for the claim at this gateway */
 
@@ -1488,15 +1445,28 @@ zkl_claim_part(zkl_claim_t *claim, zkl_outcome_e outcome)
 }
 
 
-/* Tells the client the outcome; the claim stays for the grace. */
+/*
+ * Tells the waiter the outcome now.  The claim stays for the grace if other
+ * clients may call for it, and is deleted otherwise.
+ */
 
 static void
 zkl_claim_leave(zkl_claim_t *claim, zkl_outcome_e outcome)
 {
+    zkl_claim_answer(claim, outcome);
+
+    if (!zkl_claim_known(claim)) {
+        zkl_claim_end(claim, outcome);
+        return;
+    }
+
     claim->time = ZKL_TIME_ENDLESS;
 
+    if (claim->state == ZKL_HELD) {
+        zkl_claim_show(claim);
+    }
+
     zkl_claim_detach(claim);
-    zkl_claim_answer(claim, outcome);
 }
 
 
@@ -1644,44 +1614,65 @@ zkl_claim_lease(zkl_claim_t *claim)
 }
 
 
-/* Sets the timer to the next deadline of the claim or of the waiter. */
+/*
+ * Sets the timer to the next deadline of the claim or of the waiter.  The
+ * client of a bound claim is warned when a third of the lease is left.
+ */
 
 static void
 zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now)
 {
-    ngx_msec_t      wait;
-    ngx_msec_int_t  left;
+    ngx_uint_t      warn;
+    ngx_msec_int_t  wait, left;
 
-    left = (ngx_msec_int_t) (claim->lease - now);
-    wait = (left > 0) ? (ngx_msec_t) left : 0;
+    warn = 0;
+    wait = (ngx_msec_int_t) (claim->lease - now);
 
-    if (claim->state == ZKL_HELD) {
+    if (claim->state != ZKL_HELD) {
 
-        if (claim->bound) {
-            zkl_claim_arm_bound(claim, now, wait);
-            return;
+        if (zkl_claim_limited(claim)) {
+            left = zkl_claim_time_left(claim);
+            wait = ngx_min(wait, left);
         }
 
-        if (claim->handler != NULL) {
+    } else if (claim->bound) {
 
-            /* the waiter waits until the claim is durable */
+        if (claim->terms.leased && !(claim->told & ZKL_TOLD_LEASE)) {
+            left = (ngx_msec_int_t) (claim->ttl / 3);
 
-            left = (ngx_msec_int_t) (claim->patience - ngx_current_msec);
-            left = ngx_max(left, 0);
-            wait = ngx_min(wait, (ngx_msec_t) left);
+            if (wait <= left) {
+                warn = 1;
+
+            } else {
+                wait -= left;
+            }
         }
 
-    } else if (zkl_claim_limited(claim)) {
-        left = zkl_claim_time_left(claim);
-        left = ngx_max(left, 0);
-        wait = ngx_min(wait, (ngx_msec_t) left);
+        left = (ngx_msec_int_t) (*zkl_zone_alive(claim->lock->worker->zone)
+                                 - now) + 1;
+        left = ngx_max(left, 1);
+        wait = ngx_min(wait, left);
+
+    } else if (claim->handler != NULL) {
+
+        /* the waiter waits until the claim is durable */
+
+        left = (ngx_msec_int_t) (claim->patience - ngx_current_msec);
+        wait = ngx_min(wait, left);
     }
+
+    wait = ngx_max(wait, 0);
 
     if (claim->timer.timer_set) {
         ngx_del_timer(&claim->timer);
     }
 
-    ngx_add_timer(&claim->timer, ngx_min(wait, ZKL_TIMER_MAX));
+    ngx_add_timer(&claim->timer, ngx_min((ngx_msec_t) wait, ZKL_TIMER_MAX));
+
+    if (warn) {
+        claim->told |= ZKL_TOLD_LEASE;
+        zkl_claim_tell(claim, ZKL_EVENT_ENDING, "lease");
+    }
 }
 
 
@@ -1723,44 +1714,6 @@ static ngx_uint_t
 zkl_claim_overdue(zkl_claim_t *claim)
 {
     return zkl_claim_limited(claim) && zkl_claim_time_left(claim) <= 0;
-}
-
-
-static void
-zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now, ngx_msec_t wait)
-{
-    ngx_uint_t      warn;
-    ngx_msec_t      alive, warning;
-    ngx_msec_int_t  left;
-
-    warn = 0;
-
-    if (claim->terms.leased && !(claim->told & ZKL_TOLD_LEASE)) {
-        warning = claim->ttl / 3;
-
-        if (wait <= warning) {
-            warn = 1;
-
-        } else {
-            wait -= warning;
-        }
-    }
-
-    alive = *zkl_zone_alive(claim->lock->worker->zone);
-    left = (ngx_msec_int_t) (alive - now) + 1;
-    left = ngx_max(left, 1);
-    wait = ngx_min(wait, (ngx_msec_t) left);
-
-    if (claim->timer.timer_set) {
-        ngx_del_timer(&claim->timer);
-    }
-
-    ngx_add_timer(&claim->timer, ngx_min(wait, ZKL_TIMER_MAX));
-
-    if (warn) {
-        claim->told |= ZKL_TOLD_LEASE;
-        zkl_claim_tell(claim, ZKL_EVENT_ENDING, "lease");
-    }
 }
 
 
@@ -2045,14 +1998,10 @@ zkl_claim_gated(zkl_claim_t *claim)
 void
 zkl_claim_durable(zkl_claim_t *claim)
 {
-    ngx_int_t      rc;
-    zkl_id_t       id;
-    zkl_gate_t    *gate;
-    zkl_lock_t    *lock;
-    zkl_worker_t  *worker;
+    ngx_int_t    rc;
+    zkl_lock_t  *lock;
 
     lock = claim->lock;
-    worker = lock->worker;
 
     if (!zkl_claim_ephemeral(claim) || claim->replace != NULL
         || lock->converting != NULL)
@@ -2060,33 +2009,56 @@ zkl_claim_durable(zkl_claim_t *claim)
         return;
     }
 
-    rc = zkl_custody_ready(worker, &gate);
+    rc = zkl_claim_replace(claim, zkl_claim_made_durable);
 
-    if (rc == NGX_DECLINED && claim->handler != NULL) {
-        zkl_claim_disown(claim, ZKL_DENIED);
-        return;
+    if (rc == NGX_OK) {
+        lock->converting = claim;
+
+    } else if (rc == NGX_DECLINED && claim->handler != NULL) {
+        zkl_claim_leave(claim, ZKL_DENIED);
     }
+}
 
+
+/*
+ * A durable znode takes the claim's place, and the lease is entered below this
+ * session's gate.  NGX_DECLINED: no session can have a gate; NGX_AGAIN: not
+ * now, the sweep tries again.
+ */
+
+static ngx_int_t
+zkl_claim_replace(zkl_claim_t *claim, zkl_replace_pt handler)
+{
+    ngx_int_t     rc;
+    zkl_id_t      id;
+    zkl_gate_t   *gate;
+    zkl_lock_t   *lock;
+
+    lock = claim->lock;
+
+    rc = zkl_custody_ready(lock->worker, &gate);
     if (rc != NGX_OK) {
-        return;
+        return rc;
     }
 
     id = zkl_claim_id(claim);
 
-    claim->replace = zkl_replace(worker, &lock->sn.str, &id, claim->id.record,
-                             claim->entry.mode, claim->entry.seq,
-                             zkl_custody_name(gate), 0,
-                             zkl_claim_made_durable, claim);
-
-    if (claim->replace != NULL) {
-        lock->converting = claim;
-        claim->term = zkl_custody_term(gate);
-
-        if (claim->gate != gate) {
-            zkl_custody_leave(claim);
-            zkl_custody_join(gate, claim);
-        }
+    claim->replace = zkl_replace(lock->worker, &lock->sn.str, &id,
+                                 claim->id.record, claim->named_mode,
+                                 claim->entry.seq, zkl_custody_name(gate),
+                                 claim->adoption != NULL, handler, claim);
+    if (claim->replace == NULL) {
+        return NGX_AGAIN;
     }
+
+    claim->term = zkl_custody_term(gate);
+
+    if (claim->gate != gate) {
+        zkl_custody_leave(claim);
+        zkl_custody_join(gate, claim);
+    }
+
+    return NGX_OK;
 }
 
 
@@ -2167,7 +2139,7 @@ zkl_claim_made_durable(void *data, ngx_int_t rc)
     }
 
     if (claim->handler != NULL && claim->lasting == ZKL_UNFIT) {
-        zkl_claim_disown(claim, ZKL_DENIED);
+        zkl_claim_leave(claim, ZKL_DENIED);
         return;
     }
 
@@ -2241,7 +2213,7 @@ zkl_claim_tell_durable(zkl_claim_t *claim)
 
         /* another session may count the lease by now */
 
-        zkl_claim_disown(claim, ZKL_UNREACHABLE);
+        zkl_claim_leave(claim, ZKL_UNREACHABLE);
         return;
     }
 
@@ -2299,10 +2271,7 @@ zkl_claim_outlives(zkl_claim_t *claim)
 
         claim->watched = 0;
 
-        if (claim->replace != NULL) {
-            zkl_replace_free(claim->replace);
-            claim->replace = NULL;
-        }
+        zkl_claim_stop_replace(claim);
 
         if (claim->adoption != NULL) {
             zkl_custody_leave(claim);
@@ -2344,10 +2313,7 @@ zkl_claim_yield(zkl_claim_t *claim)
                      || (claim->handler != NULL
                          && !zkl_claim_known(claim));
 
-    if (claim->replace != NULL) {
-        zkl_replace_free(claim->replace);
-        claim->replace = NULL;
-    }
+    zkl_claim_stop_replace(claim);
 
     if (claim->lock->converting == claim) {
         claim->lock->converting = NULL;
@@ -2556,15 +2522,11 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 static void
 zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 {
-    zkl_id_t       id;
     zkl_op_t      *op;
-    zkl_gate_t    *gate;
     ngx_msec_t     lease;
-    zkl_lock_t    *lock;
     zkl_worker_t  *worker;
 
-    lock = claim->lock;
-    worker = lock->worker;
+    worker = claim->lock->worker;
 
     /* with async no client was told of a renewal elsewhere: a moment's grace */
 
@@ -2585,26 +2547,9 @@ zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
         return;
     }
 
-    if (!claim->refused && zkl_custody_ready(worker, &gate) == NGX_OK) {
-        id = zkl_claim_id(claim);
-
-        claim->replace = zkl_replace(worker, &lock->sn.str, &id,
-                                     claim->id.record, claim->named_mode,
-                                     claim->entry.seq, zkl_custody_name(gate),
-                                     1, zkl_claim_secured, claim);
-
-        if (claim->replace != NULL) {
-
-            if (claim->gate != gate) {
-                zkl_custody_leave(claim);
-                zkl_custody_join(gate, claim);
-            }
-
-            claim->term = zkl_custody_term(gate);
-        }
+    if (!claim->refused) {
+        (void) zkl_claim_replace(claim, zkl_claim_secured);
     }
-
-    /* else the sweep tries again */
 }
 
 
@@ -2811,8 +2756,6 @@ zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
         if (claim == NULL) {
             return rc;
         }
-
-        claim->term = -1;
     }
 
     if (claim->gate == NULL && claim->state == ZKL_TAKE) {
@@ -2886,64 +2829,26 @@ static zkl_claim_t *
 zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     ngx_str_t *cdata, zkl_record_t *from, ngx_int_t *rc)
 {
-    zkl_lock_t   *lock;
-    zkl_claim_t  *claim;
+    zkl_lock_t        *lock;
+    zkl_claim_t       *claim;
+    zkl_claim_data_t   data;
+
+    *rc = NGX_ERROR;
 
     lock = zkl_lock_get(worker, path);
     if (lock == NULL) {
-        *rc = NGX_ERROR;
         return NULL;
     }
-
-    claim = NULL;
-    *rc = zkl_lock_layout(lock, child->mode == ZKL_NODE);
-
-    if (*rc == NGX_OK) {
-        claim = zkl_claim_copy(worker, path, child, cdata, from, rc);
-    }
-
-    if (claim == NULL) {
-        zkl_lock_post(lock);
-        return NULL;
-    }
-
-    claim->lock = lock;
-    zkl_lock_join(lock, claim);
-
-    worker->claims[claim->id.record] = claim;
-
-    zkl_claim_state(claim, ZKL_TAKE);
-
-    if (lock->node || zkl_view_knows(&lock->view, child->seq)) {
-
-        /* the view may have the znode as another gateway's claim */
-
-        zkl_lock_forget(lock);
-
-        if (lock->nclaims > 1) {
-            lock->partial = 1;
-            zkl_lock_list(lock);
-        }
-    }
-
-    return claim;
-}
-
-
-/* Makes the claim object, with a record. */
-
-static zkl_claim_t *
-zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
-    ngx_str_t *cdata, zkl_record_t *from, ngx_int_t *rc)
-{
-    zkl_claim_t       *claim;
-    zkl_claim_data_t   data;
 
     claim = ngx_calloc(sizeof(zkl_claim_t)
                        + (from ? ZKL_CLAIM_DATA_MAX : cdata->len), worker->log);
     if (claim == NULL) {
-        *rc = NGX_ERROR;
-        return NULL;
+        goto failed;
+    }
+
+    *rc = zkl_lock_layout(lock, child->mode == ZKL_NODE);
+    if (*rc != NGX_OK) {
+        goto failed;
     }
 
     if (from != NULL) {
@@ -2965,17 +2870,18 @@ zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
         *rc = zkl_record_adopt(worker->zone, path, child, claim->czxid,
                                claim->index, &claim->id.record);
         if (*rc != NGX_OK) {
-            ngx_free(claim);
-            return NULL;
+            goto failed;
         }
     }
 
+    claim->lock = lock;
     claim->named = child->id.record;
     ngx_memcpy(claim->id.random, child->id.random, ZKL_RANDOM_LEN);
     claim->entry.mode = child->mode;
     claim->named_mode = child->mode;
     claim->entry.seq = child->seq;
     claim->lasting = ZKL_DURABLE;
+    claim->term = -1;
     claim->single = 1;
     claim->state = ZKL_DONE;
 
@@ -2985,7 +2891,35 @@ zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     zkl_worker_timer(worker, &claim->timer, zkl_claim_timer_handler);
     claim->timer.cancelable = 1;
 
+    zkl_lock_join(lock, claim);
+
+    worker->claims[claim->id.record] = claim;
+
+    zkl_claim_state(claim, ZKL_TAKE);
+
+    if (lock->node || zkl_view_knows(&lock->view, child->seq)) {
+
+        /* the view may have the znode as another gateway's claim */
+
+        zkl_lock_forget(lock);
+
+        if (lock->nclaims > 1) {
+            lock->partial = 1;
+            zkl_lock_list(lock);
+        }
+    }
+
     return claim;
+
+failed:
+
+    if (claim != NULL) {
+        ngx_free(claim);
+    }
+
+    zkl_lock_post(lock);
+
+    return NULL;
 }
 
 
@@ -2998,9 +2932,7 @@ zkl_claim_ungated(zkl_claim_t *claim)
             zkl_claim_yield(claim);
 
         } else if (claim->replace != NULL) {
-            zkl_replace_free(claim->replace);
-            claim->replace = NULL;
-
+            zkl_claim_stop_replace(claim);
             zkl_custody_leave(claim);
             zkl_claim_take(claim);
         }
@@ -3013,8 +2945,7 @@ zkl_claim_ungated(zkl_claim_t *claim)
     zkl_custody_leave(claim);
 
     if (claim->lock->converting == claim) {
-        zkl_replace_free(claim->replace);
-        claim->replace = NULL;
+        zkl_claim_stop_replace(claim);
         claim->lock->converting = NULL;
 
         if (claim->ending) {
@@ -3074,32 +3005,12 @@ zkl_claim_forget(zkl_claim_t *claim)
         ngx_queue_remove(&claim->custody);
     }
 
-    zkl_claim_state(claim, ZKL_DONE);
-
-    if (claim->op != NULL) {
-        claim->op->handler = NULL;
-    }
-
-    if (claim->replace != NULL) {
-        zkl_replace_free(claim->replace);
-        claim->replace = NULL;
-    }
-
-    worker->claims[claim->id.record] = NULL;
-
-    if (claim->lasting != ZKL_DURABLE) {
-        zkl_session_unreserve(worker->session,
-                              lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
-    }
+    zkl_claim_stop(claim);
 
     /* the next list shows the znode as another worker's */
 
     zkl_view_remove(&lock->view, &claim->entry);
     zkl_lock_forget(lock);
-
-    if (lock->node) {
-        zkl_node_next(claim);
-    }
 
     zkl_lock_leave(lock, claim);
     zkl_lock_bury(worker, claim);
@@ -3477,11 +3388,22 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version)
 {
     ngx_int_t    rc;
+    ngx_uint_t   shorter;
     ngx_msec_t   grace, seen;
     zkl_zone_t  *zone;
 
     zone = claim->lock->worker->zone;
-    seen = zkl_claim_shorter(claim, cdata);
+
+    shorter = zkl_record_said(zone, claim->id.record, &claim->said, cdata);
+
+    /*
+     * The data may make the deadline shorter, unless a call at this gateway has
+     * moved the deadline since the last look.  The lease of a waiting claim is
+     * the grace, which is the same for all gateways.
+     */
+
+    seen = (shorter || claim->entry.waiting)
+           && (!claim->bound || claim->terms.leased) ? claim->lease : 0;
 
     claim->detached |= claim->entry.waiting;
 
@@ -3504,28 +3426,6 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     }
 
     return rc;
-}
-
-
-/*
- * The deadline that the data may make shorter, unless a call at this gateway
- * has moved the deadline since the last look; 0: none.  The lease of a waiting
- * claim is the grace, which is the same for all gateways.
- */
-
-static ngx_msec_t
-zkl_claim_shorter(zkl_claim_t *claim, zkl_claim_data_t *cdata)
-{
-    ngx_uint_t  shorter;
-
-    shorter = zkl_record_said(claim->lock->worker->zone, claim->id.record,
-                              &claim->said, cdata);
-
-    if (claim->bound && !claim->terms.leased) {
-        return 0;
-    }
-
-    return (shorter || claim->entry.waiting) ? claim->lease : 0;
 }
 
 
@@ -3893,26 +3793,6 @@ zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome)
 
 
 /*
- * Tells the waiter of a held claim the outcome instead of the grant; the claim
- * ends, or stays for the grace if other clients may call for the claim.
- */
-
-static void
-zkl_claim_disown(zkl_claim_t *claim, zkl_outcome_e outcome)
-{
-    zkl_claim_answer(claim, outcome);
-
-    if (zkl_claim_known(claim)) {
-        zkl_claim_show(claim);
-        zkl_claim_detach(claim);
-
-    } else {
-        zkl_claim_end(claim, outcome);
-    }
-}
-
-
-/*
  * Deletes the znode.  gather: the znode surely exists, so the delete may share
  * a transaction.
  */
@@ -4101,24 +3981,7 @@ zkl_claim_done(zkl_claim_t *claim)
     lock = claim->lock;
     worker = lock->worker;
 
-    zkl_claim_state(claim, ZKL_DONE);
-
-    if (claim->timer.timer_set) {
-        ngx_del_timer(&claim->timer);
-    }
-
-    if (claim->op != NULL) {
-        claim->op->handler = NULL;
-    }
-
-    if (claim->replace != NULL) {
-        zkl_replace_free(claim->replace);
-        claim->replace = NULL;
-    }
-
-    if (lock->node) {
-        zkl_node_next(claim);
-    }
+    zkl_claim_stop(claim);
 
     zkl_record_end(worker->zone, claim->id.record);
 
@@ -4128,15 +3991,8 @@ zkl_claim_done(zkl_claim_t *claim)
 
     zkl_record_free(worker->zone, claim->id.record);
 
-    worker->claims[claim->id.record] = NULL;
-
     zkl_custody_leave(claim);
     zkl_claim_settled(claim);
-
-    if (claim->lasting != ZKL_DURABLE) {
-        zkl_session_unreserve(worker->session,
-                              lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
-    }
 
     zkl_claim_answer(claim, claim->outcome);
     zkl_claim_tell(claim, ZKL_EVENT_LOST, "deleted");
@@ -4151,6 +4007,54 @@ zkl_claim_done(zkl_claim_t *claim)
 }
 
 
+/* The claim does nothing any more, and is not found any more. */
+
+static void
+zkl_claim_stop(zkl_claim_t *claim)
+{
+    zkl_lock_t    *lock;
+    zkl_worker_t  *worker;
+
+    lock = claim->lock;
+    worker = lock->worker;
+
+    zkl_claim_state(claim, ZKL_DONE);
+
+    if (claim->timer.timer_set) {
+        ngx_del_timer(&claim->timer);
+    }
+
+    if (claim->op != NULL) {
+        claim->op->handler = NULL;
+    }
+
+    zkl_claim_stop_replace(claim);
+
+    if (lock->node) {
+        zkl_node_next(claim);
+    }
+
+    worker->claims[claim->id.record] = NULL;
+
+    if (claim->lasting != ZKL_DURABLE) {
+        zkl_session_unreserve(worker->session,
+                              lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
+    }
+}
+
+
+/* The znode's name is found by a read, if the replacement was under way. */
+
+static void
+zkl_claim_stop_replace(zkl_claim_t *claim)
+{
+    if (claim->replace != NULL) {
+        zkl_replace_free(claim->replace);
+        claim->replace = NULL;
+    }
+}
+
+
 void
 zkl_claim_discard(zkl_claim_t *claim)
 {
@@ -4158,10 +4062,7 @@ zkl_claim_discard(zkl_claim_t *claim)
         ngx_del_timer(&claim->timer);
     }
 
-    if (claim->replace != NULL) {
-        zkl_replace_free(claim->replace);
-    }
-
+    zkl_claim_stop_replace(claim);
     ngx_free(claim);
 }
 
@@ -4475,11 +4376,10 @@ zkl_claim_requeue(zkl_claim_t *claim)
     claim->entry.seq = -1;
     claim->copied = -1;
     claim->czxid = 0;
-    claim->requeued = 1;
     ngx_memzero(&claim->said, sizeof(zkl_said_t));
     claim->single = !claim->terms.keyed;
     claim->offer = ZKL_NO_OFFER;
-    claim->told &= ~ZKL_TOLD_WAITS;
+    claim->told = (claim->told & ~ZKL_TOLD_WAITS) | ZKL_TOLD_REQUEUED;
 
     zkl_claim_start(claim);
 }
@@ -4521,40 +4421,35 @@ zkl_claim_connected(zkl_claim_t *claim)
 static void
 zkl_claim_unreachable(zkl_claim_t *claim)
 {
-    if (claim->state == ZKL_START) {
+    switch (claim->state) {
+
+    case ZKL_START:
         zkl_claim_refuse(claim, ZKL_UNREACHABLE);
-        return;
-    }
+        break;
 
-    if (claim->state == ZKL_WAIT) {
+    case ZKL_CREATE:
+    case ZKL_RECOVER:
 
-        if (zkl_claim_known(claim)) {
-            zkl_claim_leave(claim, ZKL_UNREACHABLE);
-            return;
+        if (!zkl_claim_known(claim)) {
+
+            /* the claim ends when the znode is known to exist */
+
+            zkl_claim_answer(claim, ZKL_UNREACHABLE);
+            break;
         }
 
-        zkl_claim_end(claim, ZKL_UNREACHABLE);
-    }
+        /* fall through */
 
-    if (claim->state == ZKL_HELD) {
+    case ZKL_WAIT:
+    case ZKL_HELD: /* the claim did not become durable in time */
 
-        /* the claim did not become durable in time */
-
-        zkl_claim_disown(claim, ZKL_UNREACHABLE);
-        return;
-    }
-
-    if (zkl_claim_known(claim)
-        && (claim->state == ZKL_CREATE
-            || claim->state == ZKL_RECOVER))
-    {
         zkl_claim_leave(claim, ZKL_UNREACHABLE);
-        return;
+        break;
+
+    default:
+        zkl_claim_answer(claim, ZKL_UNREACHABLE);
+        break;
     }
-
-    /* the waiter is answered now, and the claim deleted when possible */
-
-    zkl_claim_answer(claim, ZKL_UNREACHABLE);
 }
 
 
@@ -4652,7 +4547,7 @@ zkl_claim_shut(zkl_claim_t *claim)
         zkl_claim_withdraw(claim, ZKL_SHUTTING_DOWN);
 
     } else if (claim->state == ZKL_HELD) {
-        zkl_claim_disown(claim, ZKL_SHUTTING_DOWN);
+        zkl_claim_leave(claim, ZKL_SHUTTING_DOWN);
         return 1;
     }
 

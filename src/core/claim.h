@@ -23,8 +23,35 @@
 
 
 /*
- * Each state says whether the claim's znode exists, and whether a delete is
- * owed.
+ * The states of a claim.  Each tells whether the claim's znode exists, and
+ * whether a delete is owed.
+ *
+ *            reply OK     reply       reply     its     ended:   con-   session
+ *            (or found)   no node     unknown   turn    release, nec-   lost
+ *                                               comes   wait or  tion
+ *                                                       lease    back
+ *   -------  -----------  ----------  --------  ------  -------  -----  -------
+ *   START    -            -           -         -       DONE     CREATE START
+ *   CREATE   WAIT         START       RECOVER   -       (later)  -      START
+ *   RECOVER  WAIT         START       -         -       (later)  (list) START
+ *   WAIT     -            START       -         HELD    DELETE   (list) START
+ *                                                       or EXP.
+ *   HELD     -            DONE        -         -       DELETE   (list) DONE
+ *                                                       or EXP.
+ *   EXPIRING DONE         DONE        (list)    -       (later)  (list) DONE
+ *   TAKE     HELD, TAKE   DONE        TAKE      -       DELETE   TAKE   TAKE
+ *            or DONE
+ *   DELETE   DONE         DONE        RETRY     -       -        -      DONE
+ *   RETRY    -            -           -         -       -        DELETE DONE
+ *
+ * "(later)": a create that is under way cannot be called back, so the claim is
+ * deleted when the znode is known to exist.  "(list)": the list of the lock's
+ * children tells whether the claim's znode exists.
+ *
+ * A durable claim outlives the session: from HELD or EXPIRING the claim goes to
+ * TAKE, until this session counts the lease, and from DELETE to RETRY.  TAKE
+ * leads to DONE if another session counts the lease.  A lease of a worker or a
+ * gateway that is gone begins in TAKE.
  */
 
 typedef enum {
@@ -124,6 +151,9 @@ typedef void (*zkl_event_pt)(void *data, zkl_claim_t *claim, zkl_event_e event,
                                                        again */
 #define ZKL_TOLD_REVOKE               0x10          /* the holder is asked to
                                                        release */
+#define ZKL_TOLD_REQUEUED             0x20          /* the claim has lost its
+                                                       place in the queue once:
+                                                       told with the grant */
 
 
 /*
@@ -282,8 +312,6 @@ struct zkl_claim_s {
      * detached: [until the grant] a client may call for the claim later, with
      *           the key or the token, so the claim does not end before the
      *           grace is over; a client may wait all the same
-     * requeued: the claim has lost its place in the queue once: the grant says
-     *           so
      * bound:    the claim ends with the worker; see the terms
      * watched:  [HELD, EXPIRING, TAKE, DELETE] the znode has a watch
      * changed:  [HELD, EXPIRING] a read of the data is due, and not sent yet
@@ -303,7 +331,6 @@ struct zkl_claim_s {
     unsigned                           counting:1;
     unsigned                           single:1;
     unsigned                           detached:1;
-    unsigned                           requeued:1;
     unsigned                           bound:1;
     unsigned                           watched:1;
     unsigned                           changed:1;

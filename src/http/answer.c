@@ -663,7 +663,7 @@ ngx_http_zk_lock_write_grant(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
 
     zkl_json_integer(json, "waited_ms", (int64_t) ctx->waited);
 
-    ngx_http_zk_lock_write_note(json, ctx, claim->requeued
+    ngx_http_zk_lock_write_note(json, ctx, (claim->told & ZKL_TOLD_REQUEUED)
                                 ? NGX_HTTP_ZK_LOCK_NOTE_TTL
                                   |NGX_HTTP_ZK_LOCK_NOTE_AGAIN
                                 : NGX_HTTP_ZK_LOCK_NOTE_TTL);

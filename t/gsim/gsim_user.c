@@ -1279,7 +1279,7 @@ gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim, zkl_outcome_e outcome)
 
     own = gsim_user_node(u);
 
-    if (own == NULL || claim->requeued) {
+    if (own == NULL || (claim->told & ZKL_TOLD_REQUEUED)) {
         return;
     }
 

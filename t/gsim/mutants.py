@@ -1133,7 +1133,7 @@ MUTANTS = [
      'cdata->ttl = ngx_max(cdata->ttl, (int64_t) ttl);', '', 2000),
 
     ('a lease that is taken over has been counted here before',
-     'core/claim.c:zkl_claim_inherit', 'claim->term = -1;', '', 500),
+     'core/claim.c:zkl_claim_enter', 'claim->term = -1;', '', 500),
 
     ('a lease that is taken over has no timer',
      'core/claim.c:zkl_claim_took', 'zkl_claim_lease(claim);', '', 500),
@@ -1145,9 +1145,9 @@ MUTANTS = [
      'zkl_record_end(worker->zone, claim->id.record);', 2000),
 
     ('the entry of an adopted claim that ends stays',
-     'core/claim.c:zkl_claim_secure',
-     '                zkl_custody_leave(claim);\n'
-     '                zkl_custody_join(gate, claim);\n', '',
+     'core/claim.c:zkl_claim_replace',
+     '        zkl_custody_leave(claim);\n'
+     '        zkl_custody_join(gate, claim);\n', '',
      ('--rich --shortage', 12000)),
 
     ('an adopted claim that is ephemeral is taken for durable',
@@ -1157,7 +1157,7 @@ MUTANTS = [
     # adoption
 
     ('an adopted claim counts as settled while it is made durable',
-     'core/claim.c:zkl_claim_secure',
+     'core/claim.c:zkl_claim_replace',
      'claim->term = zkl_custody_term(gate);',
      'claim->term = zkl_custody_term(gate);\n'
      '            zkl_claim_settled(claim);', 500),
