@@ -6,16 +6,14 @@
  * A query and a body both end in zkl_args_set(), except for data, which the
  * JSON reader writes to args->data, and for names, which only a body has.
  *
- * The file owns a body's memory from zkl_args_body_open() to
- * zkl_args_body_close().  Any thread may call the functions.  A pointer to a
- * text may be NULL only with a length of 0.
+ * Any thread may call the functions.  A pointer to a text may be NULL only with
+ * a length of 0.
  */
 
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <stdlib.h>
 
 #include "base/args.h"
 #include "base/json.h"
@@ -28,14 +26,12 @@ typedef struct {
     const char          *takes;
 } zkl_field_t;
 
-struct zkl_args_body_s {
-    zkl_json_reader_t    reader;
+typedef struct {
     zkl_args_t          *args;
     unsigned             allowed;   /* ZKL_ARG_* */
     unsigned             seen;
     unsigned             field;     /* of the next value */
-    char                 memory[ZKL_JSON_READER_MEMORY];
-};
+} zkl_args_body_t;
 
 
 static unsigned zkl_args_field(zkl_args_t *args, const char *noun,
@@ -67,11 +63,10 @@ static int zkl_args_query_piece(zkl_args_t *args, const char *text, size_t len,
 static int zkl_args_query_decode(char *buf, size_t size, const char *text,
     size_t len, size_t *decoded);
 static int zkl_args_query_data(zkl_args_t *args, const char *text, size_t len);
-static zkl_value_e zkl_args_body_key(void *data, const char *name, size_t len);
-static int zkl_args_body_set(void *data, zkl_type_e type, const char *text,
-    size_t len);
-static int zkl_args_body_names(zkl_args_body_t *body, zkl_type_e type,
+static int zkl_args_body_token(zkl_json_reader_t *r, zkl_type_e type,
     const char *text, size_t len);
+static int zkl_args_body_names(zkl_args_body_t *body, unsigned depth,
+    zkl_type_e type, const char *text, size_t len);
 
 
 static const char  zkl_takes_duration[] =
@@ -611,7 +606,7 @@ zkl_args_query_piece(zkl_args_t *args, const char *text, size_t len,
     unsigned allowed, unsigned *seen)
 {
     char         name[ZKL_QUOTE_MAX], quoted[ZKL_QUOTE_MAX];
-    char         value[ZKL_TOKEN_MAX];
+    char         value[ZKL_JSON_MAX];
     size_t       n, name_len, value_len;
     unsigned     field;
     const char  *end;
@@ -698,25 +693,19 @@ zkl_args_query_decode(char *buf, size_t size, const char *text, size_t len,
 static int
 zkl_args_query_data(zkl_args_t *args, const char *text, size_t len)
 {
-    char               memory[ZKL_JSON_READER_MEMORY];
     zkl_json_reader_t  r;
 
     memset(&r, 0, sizeof(zkl_json_reader_t));
 
     r.what = "\"data\"";
+    r.copied = r.what;
     r.data = args->data;
     r.data_len = &args->data_len;
     r.error = args->error;
 
     args->data_len = 0;
 
-    if (zkl_json_reader_open(&r, memory, sizeof(memory)) != 0) {
-        return zkl_args_error(args, "no memory");
-    }
-
-    (void) zkl_json_reader_feed(&r, text, len);
-
-    if (zkl_json_reader_close(&r) != 0) {
+    if (zkl_json_read(&r, text, len) != 0) {
         return -1;
     }
 
@@ -726,107 +715,65 @@ zkl_args_query_data(zkl_args_t *args, const char *text, size_t len)
 }
 
 
-/*
- * The body: the JSON reader (json.c) walks the object and calls
- * zkl_args_body_key() and zkl_args_body_set() for each member.
- */
-
-
-zkl_args_body_t *
-zkl_args_body_open(zkl_args_t *args, unsigned allowed)
-{
-    zkl_args_body_t    *body;
-    zkl_json_reader_t  *r;
-
-    body = malloc(sizeof(zkl_args_body_t));
-    if (body == NULL) {
-        return NULL;
-    }
-
-    body->args = args;
-    body->allowed = allowed;
-    body->seen = 0;
-    body->field = 0;
-
-    r = &body->reader;
-
-    memset(r, 0, sizeof(zkl_json_reader_t));
-
-    r->key = zkl_args_body_key;
-    r->set = zkl_args_body_set;
-    r->owner = body;
-    r->what = "the body";
-    r->data = args->data;
-    r->data_len = &args->data_len;
-    r->error = args->error;
-    r->optional = 1;
-
-    if (zkl_json_reader_open(r, body->memory, sizeof(body->memory)) != 0) {
-        free(body);
-        return NULL;
-    }
-
-    return body;
-}
+/* The body: each member of the object is read as a value. */
 
 
 int
-zkl_args_body_feed(zkl_args_body_t *body, const char *text, size_t len)
+zkl_args_body_read(zkl_args_t *args, const char *text, size_t len,
+    unsigned allowed)
 {
-    return zkl_json_reader_feed(&body->reader, text, len);
-}
+    zkl_args_body_t    body;
+    zkl_json_reader_t  r;
 
+    memset(&body, 0, sizeof(zkl_args_body_t));
+    memset(&r, 0, sizeof(zkl_json_reader_t));
 
-int
-zkl_args_body_close(zkl_args_body_t *body)
-{
-    int  rc;
+    body.args = args;
+    body.allowed = allowed;
 
-    rc = zkl_json_reader_close(&body->reader);
-    free(body);
+    r.token = zkl_args_body_token;
+    r.owner = &body;
+    r.what = "the body";
+    r.copied = "\"data\"";
+    r.data = args->data;
+    r.data_len = &args->data_len;
+    r.error = args->error;
+    r.optional = 1;
 
-    return rc;
-}
-
-
-static zkl_value_e
-zkl_args_body_key(void *data, const char *name, size_t len)
-{
-    zkl_args_body_t  *body = data;
-
-    body->field = zkl_args_field(body->args, "field", name, len, body->allowed,
-                                 &body->seen);
-
-    if (body->field == 0) {
-        return ZKL_VALUE_NONE;
-    }
-
-    if (body->field == ZKL_ARG_NAMES) {
-        body->args->names_len = 0;
-        body->args->nnames = 0;
-        return ZKL_VALUE_LIST;
-    }
-
-    if (body->field != ZKL_ARG_DATA) {
-        return ZKL_VALUE_SET;
-    }
-
-    body->args->given |= ZKL_ARG_DATA;
-    body->args->data_len = 0;
-
-    return ZKL_VALUE_COPIED;
+    return zkl_json_read(&r, text, len);
 }
 
 
 static int
-zkl_args_body_set(void *data, zkl_type_e type, const char *text, size_t len)
+zkl_args_body_token(zkl_json_reader_t *r, zkl_type_e type, const char *text,
+    size_t len)
 {
-    zkl_args_body_t  *body = data;
+    zkl_args_body_t  *body = r->owner;
 
     unsigned  number, timed;
 
+    if (r->depth == 1 && type == ZKL_KEY) {
+        body->field = zkl_args_field(body->args, "field", text, len,
+                                     body->allowed, &body->seen);
+
+        if (body->field == ZKL_ARG_NAMES) {
+            body->args->names_len = 0;
+            body->args->nnames = 0;
+
+        } else if (body->field == ZKL_ARG_DATA) {
+            body->args->given |= ZKL_ARG_DATA;
+            body->args->data_len = 0;
+        }
+
+        return (body->field != 0) ? 0 : -1;
+    }
+
+    if (body->field == ZKL_ARG_DATA) {
+        return zkl_json_copy(r, type, text, len);
+    }
+
     if (body->field == ZKL_ARG_NAMES) {
-        return zkl_args_body_names(body, type, text, len);
+        return zkl_args_body_names(body, r->depth, type, text, len);
     }
 
     timed = body->field & (ZKL_ARG_WAIT|ZKL_ARG_TTL);
@@ -852,17 +799,21 @@ zkl_args_body_set(void *data, zkl_type_e type, const char *text, size_t len)
 }
 
 
-/* takes a string of the array of names, or the end of the array */
+/* takes a bracket of the array of names, or a string in the array */
 
 static int
-zkl_args_body_names(zkl_args_body_t *body, zkl_type_e type, const char *text,
-    size_t len)
+zkl_args_body_names(zkl_args_body_t *body, unsigned depth, zkl_type_e type,
+    const char *text, size_t len)
 {
-    if (type == ZKL_STRING) {
+    if (depth == 2 && type == ZKL_STRING) {
         return zkl_args_name(body->args, text, len);
     }
 
-    if (type != ZKL_ARRAY || body->args->nnames == 0) {
+    if (depth == 1 && type == ZKL_ARRAY) {
+        return 0;
+    }
+
+    if (type != ZKL_ARRAY_END || body->args->nnames == 0) {
         return zkl_args_refuse(body->args, body->field);
     }
 

@@ -17,9 +17,6 @@
 #include "base/name.h"
 
 
-/* the memory of a reader of at most ZKL_CLAIM_DATA_MAX bytes */
-#define ZKL_CLAIM_DATA_MEMORY    8192
-
 /* the data by which a Curator client asks the holder to let go */
 #define ZKL_CLAIM_DATA_REVOKE    "__REVOKE__"
 
@@ -57,10 +54,8 @@ static char *zkl_claim_data_text(char *p, const char *name, const char *text,
     size_t len);
 static int zkl_claim_data_json(zkl_claim_data_t *cdata, const char *text,
     size_t len);
-static zkl_value_e zkl_claim_data_key(void *data, const char *name,
-    size_t len);
-static int zkl_claim_data_set(void *data, zkl_type_e type, const char *text,
-    size_t len);
+static int zkl_claim_data_token(zkl_json_reader_t *r, zkl_type_e type,
+    const char *text, size_t len);
 static int zkl_claim_data_string(zkl_claim_data_t *cdata,
     zkl_claim_data_field_e field, const char *text, size_t len);
 static int zkl_claim_data_number(zkl_claim_data_t *cdata,
@@ -271,7 +266,6 @@ zkl_claim_data_read(zkl_claim_data_t *cdata, const char *text, size_t len)
 static int
 zkl_claim_data_json(zkl_claim_data_t *cdata, const char *text, size_t len)
 {
-    char                  memory[ZKL_CLAIM_DATA_MEMORY];
     zkl_json_reader_t     r;
     zkl_claim_data_ctx_t  ctx;
 
@@ -280,20 +274,13 @@ zkl_claim_data_json(zkl_claim_data_t *cdata, const char *text, size_t len)
 
     ctx.cdata = cdata;
 
-    r.key = zkl_claim_data_key;
-    r.set = zkl_claim_data_set;
+    r.token = zkl_claim_data_token;
     r.owner = &ctx;
     r.what = "the claim data";
     r.data = cdata->data;
     r.data_len = &cdata->data_len;
 
-    if (zkl_json_reader_open(&r, memory, sizeof(memory)) != 0) {
-        return -1;
-    }
-
-    (void) zkl_json_reader_feed(&r, text, len);
-
-    if (zkl_json_reader_close(&r) != 0) {
+    if (zkl_json_read(&r, text, len) != 0) {
         return -1;
     }
 
@@ -301,42 +288,42 @@ zkl_claim_data_json(zkl_claim_data_t *cdata, const char *text, size_t len)
 }
 
 
-static zkl_value_e
-zkl_claim_data_key(void *data, const char *name, size_t len)
+static int
+zkl_claim_data_token(zkl_json_reader_t *r, zkl_type_e type, const char *text,
+    size_t len)
 {
-    zkl_claim_data_ctx_t  *ctx = data;
+    zkl_claim_data_ctx_t  *ctx = r->owner;
 
     unsigned     i;
-    const char  *known;
+    const char  *name;
 
-    for  (i = 0; i < ZKL_CLAIM_DATA_FIELDS; i++) {
-        known = zkl_claim_data_names[i];
+    if (r->depth == 1 && type == ZKL_KEY) {
 
-        if (len == strlen(known) && memcmp(name, known, len) == 0) {
-            break;
+        for  (i = 0; i < ZKL_CLAIM_DATA_FIELDS; i++) {
+            name = zkl_claim_data_names[i];
+
+            if (len == strlen(name) && memcmp(text, name, len) == 0) {
+                break;
+            }
         }
+
+        ctx->field = i;
+
+        if (i == ZKL_CLAIM_DATA_FIELDS) {
+            /* a newer gateway may write further members */
+            return 0;
+        }
+
+        return ctx->seen[i]++ ? -1 : 0;
     }
 
-    if (i == ZKL_CLAIM_DATA_FIELDS) {
-        /* a newer gateway may write further members */
-        return ZKL_VALUE_SKIPPED;
+    if (ctx->field == ZKL_CLAIM_DATA_FIELDS) {
+        return 0;
     }
 
-    if (ctx->seen[i]) {
-        return ZKL_VALUE_NONE;
+    if (ctx->field == ZKL_CLAIM_DATA_DATA) {
+        return zkl_json_copy(r, type, text, len);
     }
-
-    ctx->seen[i] = 1;
-    ctx->field = i;
-
-    return (i == ZKL_CLAIM_DATA_DATA) ? ZKL_VALUE_COPIED : ZKL_VALUE_SET;
-}
-
-
-static int
-zkl_claim_data_set(void *data, zkl_type_e type, const char *text, size_t len)
-{
-    zkl_claim_data_ctx_t  *ctx = data;
 
     switch (type) {
 

@@ -60,12 +60,11 @@ MUTANTS = [
     ("token", NAME + ":zkl_name_token_read", "|| seq > ZKL_SEQ_MAX)\n",
      "        )\n"),
 
-    ("json", JSON, "for (i = r->behind; i < len; i++) {",
-     "for (i = len; i < len; i++) {"),
-    ("json", JSON, "len > ZKL_DATA_MAX - *r->data_len)",
-     "len > ZKL_DATA_MAX + 8 - *r->data_len)"),
-    ("json", JSON, "if (second != (int) r->surrogate) {",
-     "if (second > (int) r->surrogate) {"),
+    ("json", JSON, "&& !zkl_json_blank(text + r->end, len - r->end))",
+     "&& 0)"),
+    ("json", JSON, "if (json->len > ZKL_DATA_MAX) {",
+     "if (json->len > ZKL_DATA_MAX + 8) {"),
+    ("json", JSON, "if (second != half) {", "if (second > half) {"),
 
     ("args", ARGS, "if (len > max || !zkl_text_shown_check(text, len)) {",
      "if (len > max) {"),
@@ -78,8 +77,8 @@ MUTANTS = [
     ("claim_data", CDATA, "if (text[i] == '\"' || text[i] == '\\\\') {",
      "if (text[i] == '\"') {"),
     ("claim_data", CDATA, "if (cdata->holds > 1) {", "if (cdata->holds > 2) {"),
-    ("claim_data", "base/claim_data.h", "ZKL_DATA_MAX + 432)",
-     "ZKL_DATA_MAX + 416)"),
+    ("claim_data", "base/claim_data.h", "2 * ZKL_FULL_MAX + 454)",
+     "2 * ZKL_FULL_MAX + 430)"),
     ("claim_data", CDATA, "    if (len != digits) {",
      "    if (len < digits) {"),
 
