@@ -653,7 +653,6 @@ static int
 zkl_args_query_decode(char *buf, size_t size, const char *text, size_t len,
     size_t *decoded)
 {
-    int     high, low;
     size_t  i, n;
 
     n = 0;
@@ -673,14 +672,10 @@ zkl_args_query_decode(char *buf, size_t size, const char *text, size_t len,
             return -1;
         }
 
-        high = zkl_text_hex_read(text[i + 1]);
-        low = zkl_text_hex_read(text[i + 2]);
-
-        if (high == -1 || low == -1) {
+        if (zkl_text_hex_read((uint8_t *) &buf[n++], 1, text + i + 1) != 0) {
             return -1;
         }
 
-        buf[n++] = (char) (high << 4 | low);
         i += 2;
     }
 

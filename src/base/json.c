@@ -240,7 +240,7 @@ zkl_json_scan(zkl_json_reader_t *r, const char *text, size_t len)
         }
 
         second = 0;
-        digit = (escape >= 2) ? zkl_text_hex_read(c) : -1;
+        digit = (escape >= 2) ? zkl_text_hex_digit(c) : -1;
 
         if (digit != -1) {
             unit = unit << 4 | (unsigned) digit;
