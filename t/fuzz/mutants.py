@@ -66,12 +66,11 @@ MUTANTS = [
      "if (json->len > ZKL_DATA_MAX + 8) {"),
     ("json", JSON, "if (second != half) {", "if (second > half) {"),
 
-    ("args", ARGS, "if (len > max || !zkl_text_shown_check(text, len)) {",
-     "if (len > max) {"),
+    ("args", ARGS, ": zkl_text_shown_check(text, len)))", ": 1))"),
     ("args", ARGS, "if (rc < 0 || (rc == 0 && len < n)) {",
      "if (rc < 0) {"),
-    ("args", ARGS, "+ len > ZKL_NAMES_BYTES)",
-     "+ len > ZKL_NAMES_BYTES + 1)"),
+    ("args", ARGS, "args->nnames + len > ZKL_NAMES_BYTES)",
+     "args->nnames + len > ZKL_NAMES_BYTES + 1)"),
     ("args", QUERY, "        if (n == size) {", "        if (n > size) {"),
 
     ("claim_data", CDATA, "if (text[i] == '\"' || text[i] == '\\\\') {",
