@@ -6,71 +6,65 @@
  * A query and a body both end in zkl_args_set(), except for data, which the
  * JSON reader writes to args->data, and for names, which only a body has.
  *
- * The file owns a body's memory from zkl_args_body_open() to
- * zkl_args_body_close().  Any thread may call the functions.  A pointer to a
- * text may be NULL only with a length of 0.
+ * Any thread may call the functions.  A pointer to a text may be NULL only with
+ * a length of 0.
  */
 
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <stdlib.h>
 
 #include "base/args.h"
 #include "base/json.h"
 #include "base/name.h"
 
 
+/* the kinds before ZKL_TEXT may be numbers of JSON */
+
+typedef enum {
+    ZKL_TIME = 0,
+    ZKL_COUNT,
+    ZKL_DIGIT,
+    ZKL_TEXT,
+    ZKL_JSON,
+    ZKL_LIST
+} zkl_kind_e;
+
 typedef struct {
     const char          *name;
     unsigned             field;     /* ZKL_ARG_* */
+    zkl_kind_e           kind;
+    size_t               value;     /* offset in zkl_args_t; 0: no value */
+    size_t               len;       /* offset of the length of a text */
+    size_t               min;       /* bytes of a text */
+    uint32_t             max;       /* of a count, or bytes of a text */
+    const char          *letters;   /* of a text; NULL: UTF-8 without control
+                                       characters */
     const char          *takes;
 } zkl_field_t;
 
-struct zkl_args_body_s {
-    zkl_json_reader_t    reader;
+typedef struct {
     zkl_args_t          *args;
     unsigned             allowed;   /* ZKL_ARG_* */
     unsigned             seen;
-    unsigned             field;     /* of the next value */
-    char                 memory[ZKL_JSON_READER_MEMORY];
-};
+    const zkl_field_t   *field;     /* of the next value */
+} zkl_args_body_t;
 
 
-static unsigned zkl_args_field(zkl_args_t *args, const char *noun,
+static const zkl_field_t *zkl_args_field(zkl_args_t *args, const char *noun,
     const char *name, size_t len, unsigned allowed, unsigned *seen);
-static int zkl_args_set(zkl_args_t *args, unsigned field, const char *text,
-    size_t len);
-static int zkl_args_duration(zkl_args_t *args, unsigned field, int64_t *ms,
+static int zkl_args_set(zkl_args_t *args, const zkl_field_t *f,
     const char *text, size_t len);
-static int zkl_args_word(zkl_args_t *args, unsigned field, char *word,
-    size_t *word_len, const char *text, size_t len);
-static int zkl_args_sort(zkl_args_t *args, const char *text, size_t len);
-static int zkl_args_shown(zkl_args_t *args, unsigned field, char *buf,
-    size_t max, size_t *buf_len, const char *text, size_t len);
-static int zkl_args_after(zkl_args_t *args, const char *text, size_t len);
-static int zkl_args_number(zkl_args_t *args, unsigned field, uint32_t *number,
-    uint32_t max, const char *text, size_t len);
-static int zkl_args_one(zkl_args_t *args, unsigned field, const char *text,
-    size_t len);
-static int zkl_args_flag(zkl_args_t *args, unsigned field, uint32_t *flag,
-    const char *text, size_t len);
+static int zkl_args_refuse(zkl_args_t *args, const zkl_field_t *f);
 static int zkl_args_name(zkl_args_t *args, const char *text, size_t len);
-static size_t zkl_args_place(const zkl_args_t *args, const char *text,
-    size_t len);
-static int zkl_args_refuse(zkl_args_t *args, unsigned field);
 static int zkl_args_error(zkl_args_t *args, const char *format, ...);
 static const char *zkl_args_quote(char *buf, const char *text, size_t len);
-static int zkl_args_query_piece(zkl_args_t *args, const char *text, size_t len,
-    unsigned allowed, unsigned *seen);
 static int zkl_args_query_decode(char *buf, size_t size, const char *text,
     size_t len, size_t *decoded);
-static int zkl_args_query_data(zkl_args_t *args, const char *text, size_t len);
-static zkl_value_e zkl_args_body_key(void *data, const char *name, size_t len);
-static int zkl_args_body_set(void *data, zkl_type_e type, const char *text,
-    size_t len);
-static int zkl_args_body_names(zkl_args_body_t *body, zkl_type_e type,
+static int zkl_args_json(zkl_args_t *args, zkl_args_body_t *body,
+    const char *text, size_t len);
+static int zkl_args_body_token(zkl_json_reader_t *r, zkl_type_e type,
     const char *text, size_t len);
 
 
@@ -78,41 +72,86 @@ static const char  zkl_takes_duration[] =
     "a duration such as \"10s\", \"1500ms\" or a number of seconds,"
     " up to ten years and with at most three decimals";
 
-static const char  zkl_takes_number[] = "an integer from 1 to 1000";
+static const char  zkl_takes_count[] = "an integer from 1 to 1000";
 
 static const char  zkl_takes_one[] = "1 and nothing else";
 
+static const char  zkl_args_word[] = "abcdefghijklmnopqrstuvwxyz-";
+
 static const zkl_field_t  zkl_fields[] = {
-    { "wait",    ZKL_ARG_WAIT,    zkl_takes_duration },
-    { "ttl",     ZKL_ARG_TTL,     zkl_takes_duration },
-    { "mode",    ZKL_ARG_MODE,    "a word such as \"exclusive\"" },
-    { "owner",   ZKL_ARG_OWNER,   "a string of at most 255 bytes of UTF-8"
-                                  " without control characters" },
-    { "data",    ZKL_ARG_DATA,    "JSON" },
-    { "hold",    ZKL_ARG_HOLD,    "a word such as \"lease\"" },
-    { "permits", ZKL_ARG_PERMITS, zkl_takes_number },
-    { "names",   ZKL_ARG_NAMES,   "an array of 1 to 32 names, in a body"
-                                  " of JSON" },
-    { "until",   ZKL_ARG_UNTIL,   "a word such as \"free\"" },
-    { "prefix",  ZKL_ARG_PREFIX,  "a string of at most 200 bytes of UTF-8"
-                                  " without control characters" },
-    { "limit",   ZKL_ARG_LIMIT,   zkl_takes_number },
-    { "after",   ZKL_ARG_AFTER,   "the \"next\" of another answer" },
-    { "force",   ZKL_ARG_FORCE,   zkl_takes_one },
-    { "revoke",  ZKL_ARG_REVOKE,  zkl_takes_one },
-    { "durable", ZKL_ARG_DURABLE, zkl_takes_one },
-    { "holders", ZKL_ARG_HOLDERS, "1 or 0" },
-    { "sort",    ZKL_ARG_SORT,    "\"since\" or \"waiting\"" },
-    { NULL,      0,                   NULL }
+
+    { "wait", ZKL_ARG_WAIT, ZKL_TIME, offsetof(zkl_args_t, wait), 0,
+      0, 0, NULL, zkl_takes_duration },
+
+    { "ttl", ZKL_ARG_TTL, ZKL_TIME, offsetof(zkl_args_t, ttl), 0,
+      0, 0, NULL, zkl_takes_duration },
+
+    { "mode", ZKL_ARG_MODE, ZKL_TEXT,
+      offsetof(zkl_args_t, mode), offsetof(zkl_args_t, mode_len),
+      1, ZKL_WORD_MAX, zkl_args_word, "a word such as \"exclusive\"" },
+
+    { "owner", ZKL_ARG_OWNER, ZKL_TEXT,
+      offsetof(zkl_args_t, owner), offsetof(zkl_args_t, owner_len),
+      0, ZKL_OWNER_MAX, NULL,
+      "a string of at most 255 bytes of UTF-8 without control characters" },
+
+    { "data", ZKL_ARG_DATA, ZKL_JSON, 0, 0,
+      0, 0, NULL, "JSON" },
+
+    { "hold", ZKL_ARG_HOLD, ZKL_TEXT,
+      offsetof(zkl_args_t, hold), offsetof(zkl_args_t, hold_len),
+      1, ZKL_WORD_MAX, zkl_args_word, "a word such as \"lease\"" },
+
+    { "permits", ZKL_ARG_PERMITS, ZKL_COUNT, offsetof(zkl_args_t, permits), 0,
+      0, ZKL_PERMITS_MAX, NULL, zkl_takes_count },
+
+    { "names", ZKL_ARG_NAMES, ZKL_LIST, 0, 0,
+      0, 0, NULL, "an array of 1 to 32 names, in a body of JSON" },
+
+    { "until", ZKL_ARG_UNTIL, ZKL_TEXT,
+      offsetof(zkl_args_t, until), offsetof(zkl_args_t, until_len),
+      1, ZKL_WORD_MAX, zkl_args_word, "a word such as \"free\"" },
+
+    { "prefix", ZKL_ARG_PREFIX, ZKL_TEXT,
+      offsetof(zkl_args_t, prefix), offsetof(zkl_args_t, prefix_len),
+      0, ZKL_NAME_MAX, NULL,
+      "a string of at most 200 bytes of UTF-8 without control characters" },
+
+    { "limit", ZKL_ARG_LIMIT, ZKL_COUNT, offsetof(zkl_args_t, limit), 0,
+      0, ZKL_LIMIT_MAX, NULL, zkl_takes_count },
+
+    /* only the letters are checked, because the caller decodes the cursor */
+
+    { "after", ZKL_ARG_AFTER, ZKL_TEXT,
+      offsetof(zkl_args_t, after), offsetof(zkl_args_t, after_len),
+      0, ZKL_AFTER_MAX, zkl_base64_digits, "the \"next\" of another answer" },
+
+    { "force", ZKL_ARG_FORCE, ZKL_DIGIT, 0, 0,
+      1, 1, "1", zkl_takes_one },
+
+    { "revoke", ZKL_ARG_REVOKE, ZKL_DIGIT, 0, 0,
+      1, 1, "1", zkl_takes_one },
+
+    { "durable", ZKL_ARG_DURABLE, ZKL_DIGIT, 0, 0,
+      1, 1, "1", zkl_takes_one },
+
+    { "holders", ZKL_ARG_HOLDERS, ZKL_DIGIT, offsetof(zkl_args_t, holders), 0,
+      1, 1, "01", "1 or 0" },
+
+    { "sort", ZKL_ARG_SORT, ZKL_TEXT,
+      offsetof(zkl_args_t, sort), offsetof(zkl_args_t, sort_len),
+      1, ZKL_WORD_MAX, zkl_args_word, "\"since\" or \"waiting\"" },
+
+    { NULL, 0, ZKL_TIME, 0, 0, 0, 0, NULL, NULL }
 };
 
 
 /*
- * Returns the ZKL_ARG_* of a name, or 0 with args->error if the name is
+ * Returns the field of a name, or NULL with args->error if the name is
  * unknown, not allowed or seen already.  noun is a noun for the error.
  */
 
-static unsigned
+static const zkl_field_t *
 zkl_args_field(zkl_args_t *args, const char *noun, const char *name,
     size_t len, unsigned allowed, unsigned *seen)
 {
@@ -128,24 +167,24 @@ zkl_args_field(zkl_args_t *args, const char *noun, const char *name,
     if (f->name == NULL) {
         (void) zkl_args_error(args, "unknown %s \"%s\"", noun,
                               zkl_args_quote(quoted, name, len));
-        return 0;
+        return NULL;
     }
 
     if (!(f->field & allowed)) {
         (void) zkl_args_error(args, "the %s \"%s\" has no place in this"
                               " call", noun, f->name);
-        return 0;
+        return NULL;
     }
 
     if (f->field & *seen) {
         (void) zkl_args_error(args, "the %s \"%s\" is there twice", noun,
                               f->name);
-        return 0;
+        return NULL;
     }
 
     *seen |= f->field;
 
-    return f->field;
+    return f;
 }
 
 
@@ -155,263 +194,99 @@ zkl_args_field(zkl_args_t *args, const char *noun, const char *name,
  */
 
 static int
-zkl_args_set(zkl_args_t *args, unsigned field, const char *text, size_t len)
+zkl_args_set(zkl_args_t *args, const zkl_field_t *f, const char *text,
+    size_t len)
 {
-    int  rc;
+    char     *value;
+    int64_t   number;
 
-    switch (field) {
+    value = (char *) args + f->value;
 
-    case ZKL_ARG_WAIT:
-        rc = zkl_args_duration(args, field, &args->wait, text, len);
-        break;
+    switch (f->kind) {
 
-    case ZKL_ARG_TTL:
-        rc = zkl_args_duration(args, field, &args->ttl, text, len);
-        break;
-
-    case ZKL_ARG_MODE:
-        rc = zkl_args_word(args, field, args->mode, &args->mode_len, text,
-                           len);
-        break;
-
-    case ZKL_ARG_HOLD:
-        rc = zkl_args_word(args, field, args->hold, &args->hold_len, text,
-                           len);
-        break;
-
-    case ZKL_ARG_UNTIL:
-        rc = zkl_args_word(args, field, args->until, &args->until_len, text,
-                           len);
-        break;
-
-    case ZKL_ARG_PERMITS:
-        rc = zkl_args_number(args, field, &args->permits, ZKL_PERMITS_MAX,
-                             text, len);
-        break;
-
-    case ZKL_ARG_LIMIT:
-        rc = zkl_args_number(args, field, &args->limit, ZKL_LIMIT_MAX, text,
-                             len);
-        break;
-
-    case ZKL_ARG_PREFIX:
-        rc = zkl_args_shown(args, field, args->prefix, ZKL_NAME_MAX,
-                            &args->prefix_len, text, len);
-        break;
-
-    case ZKL_ARG_AFTER:
-        rc = zkl_args_after(args, text, len);
-        break;
-
-    case ZKL_ARG_HOLDERS:
-        rc = zkl_args_flag(args, field, &args->holders, text, len);
-        break;
-
-    case ZKL_ARG_SORT:
-        rc = zkl_args_sort(args, text, len);
-        break;
-
-    case ZKL_ARG_OWNER:
-        rc = zkl_args_shown(args, field, args->owner, ZKL_OWNER_MAX,
-                            &args->owner_len, text, len);
-        break;
-
-    default: /* ZKL_ARG_FORCE, ZKL_ARG_REVOKE, ZKL_ARG_DURABLE */
-        rc = zkl_args_one(args, field, text, len);
-        break;
-    }
-
-    if (rc == 0) {
-        args->given |= field;
-    }
-
-    return rc;
-}
-
-
-static int
-zkl_args_duration(zkl_args_t *args, unsigned field, int64_t *ms,
-    const char *text, size_t len)
-{
-    int64_t  value;
-
-    value = zkl_text_duration_read(text, len);
-
-    if (value == -1) {
-        return zkl_args_refuse(args, field);
-    }
-
-    *ms = value;
-
-    return 0;
-}
-
-
-static int
-zkl_args_word(zkl_args_t *args, unsigned field, char *word, size_t *word_len,
-    const char *text, size_t len)
-{
-    size_t  i;
-
-    if (len == 0 || len > ZKL_WORD_MAX) {
-        return zkl_args_refuse(args, field);
-    }
-
-    for (i = 0; i < len; i++) {
-        if (text[i] != '-' && (text[i] < 'a' || text[i] > 'z')) {
-            return zkl_args_refuse(args, field);
+    case ZKL_TIME:
+        number = zkl_text_duration_read(text, len);
+        if (number == -1) {
+            return zkl_args_refuse(args, f);
         }
-    }
 
-    memcpy(word, text, len);
-    word[len] = '\0';
-    *word_len = len;
+        *(int64_t *) value = number;
+        break;
 
-    return 0;
-}
+    case ZKL_COUNT:
+        number = zkl_text_number_read(text, len, f->max);
+        if (number < 1) {
+            return zkl_args_refuse(args, f);
+        }
 
+        *(uint32_t *) value = (uint32_t) number;
+        break;
 
-static int
-zkl_args_sort(zkl_args_t *args, const char *text, size_t len)
-{
-    if ((len == 5 && memcmp(text, "since", 5) == 0)
-        || (len == 7 && memcmp(text, "waiting", 7) == 0))
-    {
-        return zkl_args_word(args, ZKL_ARG_SORT, args->sort, &args->sort_len,
-                             text, len);
-    }
+    default: /* ZKL_DIGIT, ZKL_TEXT */
 
-    return zkl_args_refuse(args, ZKL_ARG_SORT);
-}
-
-
-static int
-zkl_args_shown(zkl_args_t *args, unsigned field, char *buf, size_t max,
-    size_t *buf_len, const char *text, size_t len)
-{
-    if (len > max || !zkl_text_shown_check(text, len)) {
-        return zkl_args_refuse(args, field);
-    }
-
-    if (len != 0) {
-        memcpy(buf, text, len);
-    }
-
-    buf[len] = '\0';
-    *buf_len = len;
-
-    return 0;
-}
-
-
-/* checks the letters only, because the caller decodes the cursor */
-
-static int
-zkl_args_after(zkl_args_t *args, const char *text, size_t len)
-{
-    size_t  i;
-
-    if (len > ZKL_AFTER_MAX) {
-        return zkl_args_refuse(args, ZKL_ARG_AFTER);
-    }
-
-    for (i = 0; i < len; i++) {
-        if (text[i] != '-' && text[i] != '_'
-            && (text[i] < '0' || text[i] > '9')
-            && (text[i] < 'A' || text[i] > 'Z')
-            && (text[i] < 'a' || text[i] > 'z'))
+        if (len < f->min || len > f->max
+            || !(f->letters != NULL
+                 ? zkl_text_letters_check(text, len, f->letters)
+                 : zkl_text_shown_check(text, len)))
         {
-            return zkl_args_refuse(args, ZKL_ARG_AFTER);
+            return zkl_args_refuse(args, f);
         }
+
+        if (f->field == ZKL_ARG_SORT
+            && !(len == 5 && memcmp(text, "since", 5) == 0)
+            && !(len == 7 && memcmp(text, "waiting", 7) == 0))
+        {
+            return zkl_args_refuse(args, f);
+        }
+
+        if (f->kind == ZKL_TEXT) {
+
+            if (len != 0) {
+                memcpy(value, text, len);
+            }
+
+            value[len] = '\0';
+            *(size_t *) ((char *) args + f->len) = len;
+
+        } else if (f->value != 0) {
+            *(uint32_t *) value = (text[0] == '1');
+        }
+
+        break;
     }
 
-    if (len != 0) {
-        memcpy(args->after, text, len);
-    }
-
-    args->after[len] = '\0';
-    args->after_len = len;
+    args->given |= f->field;
 
     return 0;
 }
 
 
-static int
-zkl_args_number(zkl_args_t *args, unsigned field, uint32_t *number,
-    uint32_t max, const char *text, size_t len)
-{
-    size_t    i;
-    uint32_t  value;
-
-    value = 0;
-
-    for (i = 0; i < len; i++) {
-
-        if (text[i] < '0' || text[i] > '9') {
-            return zkl_args_refuse(args, field);
-        }
-
-        value = value * 10 + (uint32_t) (text[i] - '0');
-
-        if (value > max) {
-            return zkl_args_refuse(args, field);
-        }
-    }
-
-    if (value == 0) {
-        return zkl_args_refuse(args, field);
-    }
-
-    *number = value;
-
-    return 0;
-}
-
+/* Writes the values that a field takes to args->error.  Returns -1. */
 
 static int
-zkl_args_one(zkl_args_t *args, unsigned field, const char *text, size_t len)
+zkl_args_refuse(zkl_args_t *args, const zkl_field_t *f)
 {
-    if (len != 1 || text[0] != '1') {
-        return zkl_args_refuse(args, field);
-    }
-
-    return 0;
-}
-
-
-static int
-zkl_args_flag(zkl_args_t *args, unsigned field, uint32_t *flag,
-    const char *text, size_t len)
-{
-    if (len != 1 || (text[0] != '0' && text[0] != '1')) {
-        return zkl_args_refuse(args, field);
-    }
-
-    *flag = (text[0] == '1');
-
-    return 0;
+    return zkl_args_error(args, "\"%s\" takes %s", f->name, f->takes);
 }
 
 
 /*
- * Inserts a name into args->names, in byte order.  Returns 0, or -1 with
- * args->error.
+ * Inserts a name and a slash into args->names, in byte order.  Returns 0, or -1
+ * with args->error.
  */
 
 static int
 zkl_args_name(zkl_args_t *args, const char *text, size_t len)
 {
+    int          rc;
     char        *p, quoted[ZKL_QUOTE_MAX], name[ZKL_NAMES_BYTES];
-    size_t       n, at, rest;
+    size_t       n, at;
     const char  *error;
 
     n = zkl_name_write(NULL, text, len);
 
     if (n > ZKL_NAMES_BYTES) {
-        return zkl_args_error(args, "\"names\" has more than %d bytes of"
-                              " names in it, \"%s\" is too much",
-                              ZKL_NAMES_BYTES,
-                              zkl_args_quote(quoted, text, len));
+        goto too_much;
     }
 
     (void) zkl_name_write(name, text, len);
@@ -426,11 +301,22 @@ zkl_args_name(zkl_args_t *args, const char *text, size_t len)
                               zkl_args_quote(quoted, text, len), error);
     }
 
-    at = zkl_args_place(args, text, len);
+    /* the place is in front of the first greater name, or at the end */
 
-    if (at > args->names_len) {
-        return zkl_args_error(args, "\"names\" has \"%s\" in it twice",
-                              zkl_args_quote(quoted, text, len));
+    for (at = 0; at < args->names_len; at += n + 1) {
+        p = args->names + at;
+        n = (size_t) ((char *) memchr(p, '/', args->names_len - at) - p);
+
+        rc = memcmp(text, p, (len < n) ? len : n);
+
+        if (rc == 0 && len == n) {
+            return zkl_args_error(args, "\"names\" has \"%s\" in it twice",
+                                  zkl_args_quote(quoted, text, len));
+        }
+
+        if (rc < 0 || (rc == 0 && len < n)) {
+            break;
+        }
     }
 
     if (args->nnames == ZKL_ARGS_NAMES_MAX) {
@@ -440,91 +326,27 @@ zkl_args_name(zkl_args_t *args, const char *text, size_t len)
                               zkl_args_quote(quoted, text, len));
     }
 
-    /* each name but the last has a slash behind the name */
-
-    if (args->nnames != 0
-        && args->names_len - (args->nnames - 1) + len > ZKL_NAMES_BYTES)
-    {
-        return zkl_args_error(args, "\"names\" has more than %d bytes of"
-                              " names in it, \"%s\" is too much",
-                              ZKL_NAMES_BYTES,
-                              zkl_args_quote(quoted, text, len));
+    if (args->names_len - args->nnames + len > ZKL_NAMES_BYTES) {
+        goto too_much;
     }
 
     p = args->names + at;
-    rest = args->names_len - at;
 
-    if (args->nnames == 0) {
-        memcpy(p, text, len);
-        args->names_len = len;
+    memmove(p + len + 1, p, args->names_len - at);
+    memcpy(p, text, len);
+    p[len] = '/';
 
-    } else if (rest == 0) {
-        *p = '/';
-        memcpy(p + 1, text, len);
-        args->names_len += len + 1;
-
-    } else {
-        memmove(p + len + 1, p, rest);
-        memcpy(p, text, len);
-        p[len] = '/';
-        args->names_len += len + 1;
-    }
-
-    args->names[args->names_len] = '\0';
+    args->names_len += len + 1;
     args->nnames++;
 
     return 0;
-}
 
+too_much:
 
-/*
- * Returns the offset in args->names where a name belongs: that of the first
- * greater name, or the end.  A name that is there already gives an offset
- * behind the end.
- */
-
-static size_t
-zkl_args_place(const zkl_args_t *args, const char *text, size_t len)
-{
-    int          rc;
-    size_t       at, n;
-    const char  *end, *name;
-
-    for (at = 0; at < args->names_len; at += n + 1) {
-        name = args->names + at;
-
-        end = memchr(name, '/', args->names_len - at);
-        n = (end != NULL) ? (size_t) (end - name) : args->names_len - at;
-
-        rc = memcmp(text, name, (len < n) ? len : n);
-
-        if (rc == 0 && len == n) {
-            return args->names_len + 1;
-        }
-
-        if (rc < 0 || (rc == 0 && len < n)) {
-            return at;
-        }
-    }
-
-    return args->names_len;
-}
-
-
-/* Writes the values that a field takes to args->error.  Returns -1. */
-
-static int
-zkl_args_refuse(zkl_args_t *args, unsigned field)
-{
-    const zkl_field_t  *f;
-
-    for  (f = zkl_fields; f->name != NULL; f++) {
-        if (f->field == field) {
-            return zkl_args_error(args, "\"%s\" takes %s", f->name, f->takes);
-        }
-    }
-
-    return -1;
+    return zkl_args_error(args, "\"names\" has more than %d bytes of"
+                          " names in it, \"%s\" is too much",
+                          ZKL_NAMES_BYTES,
+                          zkl_args_quote(quoted, text, len));
 }
 
 
@@ -578,19 +400,37 @@ int
 zkl_args_query_read(zkl_args_t *args, const char *query, size_t len,
     unsigned allowed)
 {
-    size_t       n;
-    unsigned     seen;
-    const char  *end;
+    char                name[ZKL_QUOTE_MAX], quoted[ZKL_QUOTE_MAX];
+    char                value[ZKL_JSON_MAX];
+    size_t              at, size, n, name_len, value_len;
+    unsigned            seen;
+    const char         *text, *end;
+    const zkl_field_t  *f;
 
     seen = 0;
 
-    while (len != 0) {
-        end = memchr(query, '&', len);
-        n = (end != NULL) ? (size_t) (end - query) : len;
+    for (at = 0; at < len; at += size + 1) {
+        text = query + at;
 
-        if (n != 0
-            && zkl_args_query_piece(args, query, n, allowed, &seen) != 0)
+        end = memchr(text, '&', len - at);
+        size = (end != NULL) ? (size_t) (end - text) : len - at;
+
+        if (size == 0) {
+            continue;
+        }
+
+        end = memchr(text, '=', size);
+        n = (end != NULL) ? (size_t) (end - text) : size;
+
+        if (zkl_args_query_decode(name, sizeof(name), text, n, &name_len)
+            != 0)
         {
+            return zkl_args_error(args, "unknown argument \"%s\"",
+                                  zkl_args_quote(quoted, text, n));
+        }
+
+        f = zkl_args_field(args, "argument", name, name_len, allowed, &seen);
+        if (f == NULL) {
             return -1;
         }
 
@@ -598,8 +438,30 @@ zkl_args_query_read(zkl_args_t *args, const char *query, size_t len,
             n++;
         }
 
-        query += n;
-        len -= n;
+        if (zkl_args_query_decode(value, sizeof(value), text + n, size - n,
+                                  &value_len)
+            != 0)
+        {
+            return zkl_args_error(args, "the argument \"%s\" has a broken"
+                                  " escape in it or is too long",
+                                  zkl_args_quote(quoted, name, name_len));
+        }
+
+        if (f->kind == ZKL_LIST) {
+            return zkl_args_refuse(args, f);
+        }
+
+        if (f->kind == ZKL_JSON) {
+
+            if (zkl_args_json(args, NULL, value, value_len) != 0) {
+                return -1;
+            }
+
+            args->given |= ZKL_ARG_DATA;
+
+        } else if (zkl_args_set(args, f, value, value_len) != 0) {
+            return -1;
+        }
     }
 
     return 0;
@@ -607,58 +469,9 @@ zkl_args_query_read(zkl_args_t *args, const char *query, size_t len,
 
 
 static int
-zkl_args_query_piece(zkl_args_t *args, const char *text, size_t len,
-    unsigned allowed, unsigned *seen)
-{
-    char         name[ZKL_QUOTE_MAX], quoted[ZKL_QUOTE_MAX];
-    char         value[ZKL_TOKEN_MAX];
-    size_t       n, name_len, value_len;
-    unsigned     field;
-    const char  *end;
-
-    end = memchr(text, '=', len);
-    n = (end != NULL) ? (size_t) (end - text) : len;
-
-    if (zkl_args_query_decode(name, sizeof(name), text, n, &name_len) != 0) {
-        return zkl_args_error(args, "unknown argument \"%s\"",
-                              zkl_args_quote(quoted, text, n));
-    }
-
-    field = zkl_args_field(args, "argument", name, name_len, allowed, seen);
-    if (field == 0) {
-        return -1;
-    }
-
-    if (end != NULL) {
-        n++;
-    }
-
-    if (zkl_args_query_decode(value, sizeof(value), text + n, len - n,
-                              &value_len)
-        != 0)
-    {
-        return zkl_args_error(args, "the argument \"%s\" has a broken"
-                              " escape in it or is too long",
-                              zkl_args_quote(quoted, name, name_len));
-    }
-
-    if (field == ZKL_ARG_DATA) {
-        return zkl_args_query_data(args, value, value_len);
-    }
-
-    if (field == ZKL_ARG_NAMES) {
-        return zkl_args_refuse(args, field);
-    }
-
-    return zkl_args_set(args, field, value, value_len);
-}
-
-
-static int
 zkl_args_query_decode(char *buf, size_t size, const char *text, size_t len,
     size_t *decoded)
 {
-    int     high, low;
     size_t  i, n;
 
     n = 0;
@@ -678,14 +491,10 @@ zkl_args_query_decode(char *buf, size_t size, const char *text, size_t len,
             return -1;
         }
 
-        high = zkl_text_hex_read(text[i + 1]);
-        low = zkl_text_hex_read(text[i + 2]);
-
-        if (high == -1 || low == -1) {
+        if (zkl_text_hex_read((uint8_t *) &buf[n++], 1, text + i + 1) != 0) {
             return -1;
         }
 
-        buf[n++] = (char) (high << 4 | low);
         i += 2;
     }
 
@@ -695,178 +504,108 @@ zkl_args_query_decode(char *buf, size_t size, const char *text, size_t len,
 }
 
 
+/* reads data, or a body, of which each member is read as a value */
+
 static int
-zkl_args_query_data(zkl_args_t *args, const char *text, size_t len)
+zkl_args_json(zkl_args_t *args, zkl_args_body_t *body, const char *text,
+    size_t len)
 {
-    char               memory[ZKL_JSON_READER_MEMORY];
     zkl_json_reader_t  r;
 
     memset(&r, 0, sizeof(zkl_json_reader_t));
 
     r.what = "\"data\"";
+    r.copied = r.what;
     r.data = args->data;
     r.data_len = &args->data_len;
     r.error = args->error;
 
-    args->data_len = 0;
-
-    if (zkl_json_reader_open(&r, memory, sizeof(memory)) != 0) {
-        return zkl_args_error(args, "no memory");
+    if (body != NULL) {
+        r.token = zkl_args_body_token;
+        r.owner = body;
+        r.what = "the body";
+        r.optional = 1;
     }
 
-    (void) zkl_json_reader_feed(&r, text, len);
-
-    if (zkl_json_reader_close(&r) != 0) {
-        return -1;
-    }
-
-    args->given |= ZKL_ARG_DATA;
-
-    return 0;
-}
-
-
-/*
- * The body: the JSON reader (json.c) walks the object and calls
- * zkl_args_body_key() and zkl_args_body_set() for each member.
- */
-
-
-zkl_args_body_t *
-zkl_args_body_open(zkl_args_t *args, unsigned allowed)
-{
-    zkl_args_body_t    *body;
-    zkl_json_reader_t  *r;
-
-    body = malloc(sizeof(zkl_args_body_t));
-    if (body == NULL) {
-        return NULL;
-    }
-
-    body->args = args;
-    body->allowed = allowed;
-    body->seen = 0;
-    body->field = 0;
-
-    r = &body->reader;
-
-    memset(r, 0, sizeof(zkl_json_reader_t));
-
-    r->key = zkl_args_body_key;
-    r->set = zkl_args_body_set;
-    r->owner = body;
-    r->what = "the body";
-    r->data = args->data;
-    r->data_len = &args->data_len;
-    r->error = args->error;
-    r->optional = 1;
-
-    if (zkl_json_reader_open(r, body->memory, sizeof(body->memory)) != 0) {
-        free(body);
-        return NULL;
-    }
-
-    return body;
+    return zkl_json_read(&r, text, len);
 }
 
 
 int
-zkl_args_body_feed(zkl_args_body_t *body, const char *text, size_t len)
+zkl_args_body_read(zkl_args_t *args, const char *text, size_t len,
+    unsigned allowed)
 {
-    return zkl_json_reader_feed(&body->reader, text, len);
-}
+    zkl_args_body_t  body;
 
+    memset(&body, 0, sizeof(zkl_args_body_t));
 
-int
-zkl_args_body_close(zkl_args_body_t *body)
-{
-    int  rc;
+    body.args = args;
+    body.allowed = allowed;
 
-    rc = zkl_json_reader_close(&body->reader);
-    free(body);
-
-    return rc;
-}
-
-
-static zkl_value_e
-zkl_args_body_key(void *data, const char *name, size_t len)
-{
-    zkl_args_body_t  *body = data;
-
-    body->field = zkl_args_field(body->args, "field", name, len, body->allowed,
-                                 &body->seen);
-
-    if (body->field == 0) {
-        return ZKL_VALUE_NONE;
-    }
-
-    if (body->field == ZKL_ARG_NAMES) {
-        body->args->names_len = 0;
-        body->args->nnames = 0;
-        return ZKL_VALUE_LIST;
-    }
-
-    if (body->field != ZKL_ARG_DATA) {
-        return ZKL_VALUE_SET;
-    }
-
-    body->args->given |= ZKL_ARG_DATA;
-    body->args->data_len = 0;
-
-    return ZKL_VALUE_COPIED;
+    return zkl_args_json(args, &body, text, len);
 }
 
 
 static int
-zkl_args_body_set(void *data, zkl_type_e type, const char *text, size_t len)
-{
-    zkl_args_body_t  *body = data;
-
-    unsigned  number, timed;
-
-    if (body->field == ZKL_ARG_NAMES) {
-        return zkl_args_body_names(body, type, text, len);
-    }
-
-    timed = body->field & (ZKL_ARG_WAIT|ZKL_ARG_TTL);
-    number = timed
-             || (body->field & (ZKL_ARG_PERMITS|ZKL_ARG_LIMIT
-                                |ZKL_ARG_FORCE|ZKL_ARG_REVOKE
-                                |ZKL_ARG_DURABLE|ZKL_ARG_HOLDERS));
-
-    if (type != ZKL_STRING && !(number && type == ZKL_NUMBER)) {
-        return zkl_args_refuse(body->args, body->field);
-    }
-
-    if (timed && type == ZKL_NUMBER
-        && (memchr(text, 'e', len) != NULL || memchr(text, 'E', len) != NULL))
-    {
-        return zkl_args_error(body->args, "\"%s\" takes a number of seconds"
-                              " without an exponent",
-                              (body->field == ZKL_ARG_TTL) ? "ttl"
-                                                                : "wait");
-    }
-
-    return zkl_args_set(body->args, body->field, text, len);
-}
-
-
-/* takes a string of the array of names, or the end of the array */
-
-static int
-zkl_args_body_names(zkl_args_body_t *body, zkl_type_e type, const char *text,
+zkl_args_body_token(zkl_json_reader_t *r, zkl_type_e type, const char *text,
     size_t len)
 {
-    if (type == ZKL_STRING) {
-        return zkl_args_name(body->args, text, len);
+    zkl_args_body_t  *body = r->owner;
+
+    zkl_args_t         *args;
+    const zkl_field_t  *f;
+
+    args = body->args;
+
+    if (r->depth == 1 && type == ZKL_KEY) {
+        body->field = zkl_args_field(args, "field", text, len, body->allowed,
+                                     &body->seen);
+
+        return (body->field != NULL) ? 0 : -1;
     }
 
-    if (type != ZKL_ARRAY || body->args->nnames == 0) {
-        return zkl_args_refuse(body->args, body->field);
+    f = body->field;
+
+    if (f->kind == ZKL_JSON) {
+        args->given |= ZKL_ARG_DATA;
+
+        return zkl_json_copy(r, type, text, len);
     }
 
-    body->args->given |= ZKL_ARG_NAMES;
+    if (f->kind == ZKL_LIST) {
 
-    return 0;
+        if (r->depth == 2 && type == ZKL_STRING) {
+            return zkl_args_name(args, text, len);
+        }
+
+        if (r->depth == 1 && type == ZKL_ARRAY) {
+            args->names_len = 0;
+            args->nnames = 0;
+            return 0;
+        }
+
+        if (type != ZKL_ARRAY_END || args->nnames == 0) {
+            return zkl_args_refuse(args, f);
+        }
+
+        /* no slash is behind the last name */
+
+        args->names[--args->names_len] = '\0';
+        args->given |= ZKL_ARG_NAMES;
+
+        return 0;
+    }
+
+    if (type != ZKL_STRING && !(type == ZKL_NUMBER && f->kind < ZKL_TEXT)) {
+        return zkl_args_refuse(args, f);
+    }
+
+    if (f->kind == ZKL_TIME && type == ZKL_NUMBER
+        && (memchr(text, 'e', len) != NULL || memchr(text, 'E', len) != NULL))
+    {
+        return zkl_args_error(args, "\"%s\" takes a number of seconds"
+                              " without an exponent", f->name);
+    }
+
+    return zkl_args_set(args, f, text, len);
 }

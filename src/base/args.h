@@ -4,7 +4,7 @@
  *
  * Plain C, no nginx, no ZooKeeper.  The caller owns args, which has a fixed
  * size.  Any thread may call the functions, but two threads must not use the
- * same args or the same body at the same time.
+ * same args at the same time.
  */
 
 
@@ -109,21 +109,15 @@ int zkl_args_query_read(zkl_args_t *args, const char *query, size_t len,
     unsigned allowed);
 
 
-typedef struct zkl_args_body_s  zkl_args_body_t;
-
-
 /*
- * Reads a JSON body piece by piece.  A field of the body replaces the same
- * argument of a query that was read before.  An empty body (or white space
- * only) is fine.  Refused are a body that is no object, wrong types, unknown,
- * refused or repeated fields, text behind the object, invalid UTF-8, and data
- * that is too deep or too long.  zkl_args_body_open() returns NULL if there is
- * no memory.  zkl_args_body_feed() and zkl_args_body_close() return 0, or -1
- * with args->error; close always frees body.
+ * Reads a JSON body.  A field of the body replaces the same argument of a query
+ * that was read before.  An empty body (or white space only) is fine.  Refused
+ * are a body that is no object, wrong types, unknown, refused or repeated
+ * fields, text behind the object, invalid UTF-8, and data that is too deep or
+ * too long.  Returns 0, or -1 with args->error.
  */
-zkl_args_body_t *zkl_args_body_open(zkl_args_t *args, unsigned allowed);
-int zkl_args_body_feed(zkl_args_body_t *body, const char *text, size_t len);
-int zkl_args_body_close(zkl_args_body_t *body);
+int zkl_args_body_read(zkl_args_t *args, const char *text, size_t len,
+    unsigned allowed);
 
 
 #endif /* _ZKL_ARGS_H_INCLUDED_ */

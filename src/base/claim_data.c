@@ -17,14 +17,8 @@
 #include "base/name.h"
 
 
-/* the memory of a reader of at most ZKL_CLAIM_DATA_MAX bytes */
-#define ZKL_CLAIM_DATA_MEMORY    8192
-
 /* the data by which a Curator client asks the holder to let go */
 #define ZKL_CLAIM_DATA_REVOKE    "__REVOKE__"
-
-/* hexadecimal digits of params */
-#define ZKL_PARAMS_LEN          8
 
 typedef enum {
     ZKL_CLAIM_DATA_INDEX = 0,
@@ -47,52 +41,56 @@ typedef enum {
 } zkl_claim_data_field_e;
 
 typedef struct {
+    const char              *name;
+    zkl_type_e               type;
+    int64_t                  max;       /* of a number, or bytes of a string */
+    size_t                   min;       /* bytes of a string */
+    const char              *letters;   /* of a string; NULL: UTF-8 without
+                                           control characters */
+} zkl_claim_data_field_t;
+
+typedef struct {
     zkl_claim_data_t        *cdata;
     zkl_claim_data_field_e   field;     /* of the next value */
-    unsigned                 seen[ZKL_CLAIM_DATA_FIELDS];
+    unsigned                 seen;      /* a bit for each field */
 } zkl_claim_data_ctx_t;
 
 
-static char *zkl_claim_data_text(char *p, const char *name, const char *text,
+static char *zkl_claim_data_text(char *p, zkl_claim_data_field_e field,
+    const char *text, size_t len);
+static int zkl_claim_data_check(zkl_claim_data_field_e field,
+    const char *text, size_t len);
+static int zkl_claim_data_token(zkl_json_reader_t *r, zkl_type_e type,
+    const char *text, size_t len);
+static int zkl_claim_data_set(zkl_claim_data_t *cdata,
+    zkl_claim_data_field_e field, zkl_type_e type, const char *text,
     size_t len);
-static int zkl_claim_data_json(zkl_claim_data_t *cdata, const char *text,
-    size_t len);
-static zkl_value_e zkl_claim_data_key(void *data, const char *name,
-    size_t len);
-static int zkl_claim_data_set(void *data, zkl_type_e type, const char *text,
-    size_t len);
-static int zkl_claim_data_string(zkl_claim_data_t *cdata,
-    zkl_claim_data_field_e field, const char *text, size_t len);
-static int zkl_claim_data_number(zkl_claim_data_t *cdata,
-    zkl_claim_data_field_e field, const char *text, size_t len);
-static int zkl_claim_data_boolean(zkl_claim_data_t *cdata,
-    zkl_claim_data_field_e field, int value);
-static int zkl_claim_data_hex(uint32_t *value, const char *text, size_t len,
-    size_t digits);
-static int zkl_claim_data_id_read(zkl_id_t *id, const char *text, size_t len);
-static int zkl_claim_data_want_check(const char *text, size_t len);
-static int zkl_claim_data_shown_check(const char *text, size_t len,
-    size_t max);
-static int zkl_claim_data_gate_check(const char *text, size_t len);
 
 
-static const char  *const zkl_claim_data_names[] = {
-    "index",
-    "id",
-    "ttl",
-    "holds",
-    "renewals",
-    "mended",
-    "czxid",
-    "gate",
-    "params",
-    "async",
-    "held",
-    "revoke",
-    "want",
-    "from",
-    "name",
-    "data"
+static const char  zkl_claim_data_digits[] = "0123456789abcdefABCDEF";
+static const char  zkl_claim_data_word[] =
+    "abcdefghijklmnopqrstuvwxyz0123456789-";
+
+/* in the order of the enum */
+
+static const zkl_claim_data_field_t  zkl_claim_data_fields[] = {
+    { "index",    ZKL_STRING,  2, 2, zkl_claim_data_digits },
+    { "id",       ZKL_STRING,  ZKL_CLAIM_DATA_ID, ZKL_CLAIM_DATA_ID,
+                               zkl_claim_data_digits },
+    { "ttl",      ZKL_NUMBER,  ZKL_DURATION_MAX, 0, NULL },
+    { "holds",    ZKL_NUMBER,  UINT32_MAX, 0, NULL },
+    { "renewals", ZKL_NUMBER,  UINT32_MAX, 0, NULL },
+    { "mended",   ZKL_NUMBER,  UINT32_MAX, 0, NULL },
+    { "czxid",    ZKL_NUMBER,  ZKL_CZXID_MAX, 0, NULL },
+    { "gate",     ZKL_STRING,  ZKL_GATE_LEN, ZKL_GATE_LEN, zkl_hex_digits },
+    { "params",   ZKL_STRING,  8, 8, zkl_claim_data_digits },
+    { "async",    ZKL_BOOLEAN, 0, 0, NULL },
+    { "held",     ZKL_BOOLEAN, 0, 0, NULL },
+    { "revoke",   ZKL_BOOLEAN, 0, 0, NULL },
+    { "want",     ZKL_STRING,  ZKL_WANT_MAX, 1, zkl_claim_data_word },
+    { "from",     ZKL_STRING,  ZKL_FROM_MAX, 1, NULL },
+    { "name",     ZKL_STRING,  ZKL_FULL_MAX, 1, NULL },
+    { "data",     ZKL_OBJECT,  0, 0, NULL }     /* or any other */
 };
 
 
@@ -140,9 +138,8 @@ zkl_claim_data_write(char *buf, const zkl_claim_data_t *cdata, size_t *index_at)
         p += sprintf(p, ",\"czxid\":%" PRId64, cdata->czxid);
     }
 
-    if (zkl_claim_data_gate_check(cdata->gate, cdata->gate_len)) {
-        p = zkl_claim_data_text(p, "gate", cdata->gate, cdata->gate_len);
-    }
+    p = zkl_claim_data_text(p, ZKL_CLAIM_DATA_GATE, cdata->gate,
+                            cdata->gate_len);
 
     if (cdata->has_params) {
         p += sprintf(p, ",\"params\":\"%08" PRIx32 "\"", cdata->params);
@@ -157,21 +154,12 @@ zkl_claim_data_write(char *buf, const zkl_claim_data_t *cdata, size_t *index_at)
         p += sprintf(p, ",\"revoke\":true");
     }
 
-    if (zkl_claim_data_want_check(cdata->want, cdata->want_len)) {
-        p = zkl_claim_data_text(p, "want", cdata->want, cdata->want_len);
-    }
-
-    if (zkl_claim_data_shown_check(cdata->from, cdata->from_len,
-                                   ZKL_FROM_MAX))
-    {
-        p = zkl_claim_data_text(p, "from", cdata->from, cdata->from_len);
-    }
-
-    if (zkl_claim_data_shown_check(cdata->name, cdata->name_len,
-                                   ZKL_FULL_MAX))
-    {
-        p = zkl_claim_data_text(p, "name", cdata->name, cdata->name_len);
-    }
+    p = zkl_claim_data_text(p, ZKL_CLAIM_DATA_WANT, cdata->want,
+                            cdata->want_len);
+    p = zkl_claim_data_text(p, ZKL_CLAIM_DATA_FROM, cdata->from,
+                            cdata->from_len);
+    p = zkl_claim_data_text(p, ZKL_CLAIM_DATA_NAME, cdata->name,
+                            cdata->name_len);
 
     if (cdata->data_len != 0) {
         memcpy(p, ",\"data\":", sizeof(",\"data\":") - 1);
@@ -187,14 +175,22 @@ zkl_claim_data_write(char *buf, const zkl_claim_data_t *cdata, size_t *index_at)
 }
 
 
-/* text has no control characters, so only quotes and backslashes matter */
+/*
+ * Leaves out a text that zkl_claim_data_read() would refuse.  The text has no
+ * control characters, so only quotes and backslashes matter.
+ */
 
 static char *
-zkl_claim_data_text(char *p, const char *name, const char *text, size_t len)
+zkl_claim_data_text(char *p, zkl_claim_data_field_e field, const char *text,
+    size_t len)
 {
     size_t  i;
 
-    p += sprintf(p, ",\"%s\":\"", name);
+    if (!zkl_claim_data_check(field, text, len)) {
+        return p;
+    }
+
+    p += sprintf(p, ",\"%s\":\"", zkl_claim_data_fields[field].name);
 
     for (i = 0; i < len; i++) {
 
@@ -211,31 +207,41 @@ zkl_claim_data_text(char *p, const char *name, const char *text, size_t len)
 }
 
 
+static int
+zkl_claim_data_check(zkl_claim_data_field_e field, const char *text,
+    size_t len)
+{
+    const zkl_claim_data_field_t  *f;
+
+    f = &zkl_claim_data_fields[field];
+
+    if (len < f->min || len > (size_t) f->max) {
+        return 0;
+    }
+
+    return (f->letters != NULL) ? zkl_text_letters_check(text, len, f->letters)
+                                : zkl_text_shown_check(text, len);
+}
+
+
 void
 zkl_claim_data_id(char *buf, const zkl_id_t *id)
 {
-    size_t   i;
-    uint8_t  byte;
+    uint8_t  bytes[ZKL_ID_BYTES];
 
-    static const char  hex[] = "0123456789abcdef";
+    zkl_name_id_pack(bytes, id);
 
-    for  (i = 0; i < ZKL_CLAIM_DATA_ID / 2; i++) {
-
-        byte = (i < ZKL_RANDOM_LEN)
-               ? id->random[i]
-               : (uint8_t) (id->record >> (8 * (15 - i)));
-
-        *buf++ = hex[byte >> 4];
-        *buf++ = hex[byte & 0xf];
-    }
+    (void) zkl_text_hex_write(buf, bytes, ZKL_ID_BYTES);
 }
 
 
 void
 zkl_claim_data_read(zkl_claim_data_t *cdata, const char *text, size_t len)
 {
-    size_t       n;
-    const char  *end;
+    size_t                n;
+    const char           *end;
+    zkl_json_reader_t     r;
+    zkl_claim_data_ctx_t  ctx;
 
     memset(cdata, 0, sizeof(zkl_claim_data_t));
     cdata->index = -1;
@@ -254,11 +260,22 @@ zkl_claim_data_read(zkl_claim_data_t *cdata, const char *text, size_t len)
     end = memchr(text, '\n', len);
     n = (end != NULL) ? (size_t) (end - text) : len;
 
-    if (end != NULL && len <= ZKL_CLAIM_DATA_MAX
-        && zkl_claim_data_json(cdata, end + 1, len - n - 1) != 0)
-    {
-        memset(cdata, 0, sizeof(zkl_claim_data_t));
-        cdata->index = -1;
+    if (end != NULL && len <= ZKL_CLAIM_DATA_MAX) {
+        memset(&r, 0, sizeof(zkl_json_reader_t));
+        memset(&ctx, 0, sizeof(zkl_claim_data_ctx_t));
+
+        ctx.cdata = cdata;
+
+        r.token = zkl_claim_data_token;
+        r.owner = &ctx;
+        r.data = cdata->data;
+        r.data_len = &cdata->data_len;
+
+        if (zkl_json_read(&r, end + 1, len - n - 1) != 0 || cdata->index == -1)
+        {
+            memset(cdata, 0, sizeof(zkl_claim_data_t));
+            cdata->index = -1;
+        }
     }
 
     if (n <= ZKL_OWNER_MAX && zkl_text_shown_check(text, n)) {
@@ -269,355 +286,154 @@ zkl_claim_data_read(zkl_claim_data_t *cdata, const char *text, size_t len)
 
 
 static int
-zkl_claim_data_json(zkl_claim_data_t *cdata, const char *text, size_t len)
+zkl_claim_data_token(zkl_json_reader_t *r, zkl_type_e type, const char *text,
+    size_t len)
 {
-    char                  memory[ZKL_CLAIM_DATA_MEMORY];
-    zkl_json_reader_t     r;
-    zkl_claim_data_ctx_t  ctx;
-
-    memset(&r, 0, sizeof(zkl_json_reader_t));
-    memset(&ctx, 0, sizeof(zkl_claim_data_ctx_t));
-
-    ctx.cdata = cdata;
-
-    r.key = zkl_claim_data_key;
-    r.set = zkl_claim_data_set;
-    r.owner = &ctx;
-    r.what = "the claim data";
-    r.data = cdata->data;
-    r.data_len = &cdata->data_len;
-
-    if (zkl_json_reader_open(&r, memory, sizeof(memory)) != 0) {
-        return -1;
-    }
-
-    (void) zkl_json_reader_feed(&r, text, len);
-
-    if (zkl_json_reader_close(&r) != 0) {
-        return -1;
-    }
-
-    return ctx.seen[ZKL_CLAIM_DATA_INDEX] ? 0 : -1;
-}
-
-
-static zkl_value_e
-zkl_claim_data_key(void *data, const char *name, size_t len)
-{
-    zkl_claim_data_ctx_t  *ctx = data;
+    zkl_claim_data_ctx_t  *ctx = r->owner;
 
     unsigned     i;
-    const char  *known;
+    const char  *name;
 
-    for  (i = 0; i < ZKL_CLAIM_DATA_FIELDS; i++) {
-        known = zkl_claim_data_names[i];
+    if (r->depth == 1 && type == ZKL_KEY) {
 
-        if (len == strlen(known) && memcmp(name, known, len) == 0) {
-            break;
+        for  (i = 0; i < ZKL_CLAIM_DATA_FIELDS; i++) {
+            name = zkl_claim_data_fields[i].name;
+
+            if (len == strlen(name) && memcmp(text, name, len) == 0) {
+                break;
+            }
         }
+
+        ctx->field = i;
+
+        if (i != ZKL_CLAIM_DATA_FIELDS && (ctx->seen & 1U << i)) {
+            return -1;
+        }
+
+        ctx->seen |= 1U << i;
+
+        return 0;
     }
 
-    if (i == ZKL_CLAIM_DATA_FIELDS) {
+    switch (ctx->field) {
+
+    case ZKL_CLAIM_DATA_FIELDS:
         /* a newer gateway may write further members */
-        return ZKL_VALUE_SKIPPED;
-    }
+        return 0;
 
-    if (ctx->seen[i]) {
-        return ZKL_VALUE_NONE;
-    }
-
-    ctx->seen[i] = 1;
-    ctx->field = i;
-
-    return (i == ZKL_CLAIM_DATA_DATA) ? ZKL_VALUE_COPIED : ZKL_VALUE_SET;
-}
-
-
-static int
-zkl_claim_data_set(void *data, zkl_type_e type, const char *text, size_t len)
-{
-    zkl_claim_data_ctx_t  *ctx = data;
-
-    switch (type) {
-
-    case ZKL_STRING:
-        return zkl_claim_data_string(ctx->cdata, ctx->field, text, len);
-
-    case ZKL_NUMBER:
-        return zkl_claim_data_number(ctx->cdata, ctx->field, text, len);
-
-    case ZKL_BOOLEAN:
-        return zkl_claim_data_boolean(ctx->cdata, ctx->field, text[0] == 't');
+    case ZKL_CLAIM_DATA_DATA:
+        return zkl_json_copy(r, type, text, len);
 
     default:
-        return -1;
+        return zkl_claim_data_set(ctx->cdata, ctx->field, type, text, len);
     }
 }
 
 
 static int
-zkl_claim_data_string(zkl_claim_data_t *cdata, zkl_claim_data_field_e field,
-    const char *text, size_t len)
+zkl_claim_data_set(zkl_claim_data_t *cdata, zkl_claim_data_field_e field,
+    zkl_type_e type, const char *text, size_t len)
 {
-    uint32_t  value;
+    int       yes;
+    char     *to;
+    size_t   *to_len;
+    uint8_t   bytes[ZKL_ID_BYTES];
+    int64_t   number;
+
+    if (type != zkl_claim_data_fields[field].type
+        || (type == ZKL_STRING && !zkl_claim_data_check(field, text, len)))
+    {
+        return -1;
+    }
+
+    yes = (text[0] == 't');
+    number = 0;
+
+    if (type == ZKL_NUMBER) {
+
+        /* takes digits only: no sign, no fraction, no exponent */
+
+        number = zkl_text_number_read(text, len,
+                                      zkl_claim_data_fields[field].max);
+        if (number == -1) {
+            return -1;
+        }
+    }
 
     switch (field) {
 
     case ZKL_CLAIM_DATA_INDEX:
-        if (zkl_claim_data_hex(&value, text, len, 2) != 0) {
-            return -1;
-        }
-
-        cdata->index = (int) value;
+        (void) zkl_text_hex_read(bytes, 1, text);
+        cdata->index = bytes[0];
         return 0;
 
     case ZKL_CLAIM_DATA_CLAIM:
-        if (zkl_claim_data_id_read(&cdata->id, text, len) != 0) {
-            return -1;
-        }
-
+        (void) zkl_text_hex_read(bytes, ZKL_ID_BYTES, text);
+        zkl_name_id_unpack(&cdata->id, bytes);
         cdata->has_id = 1;
         return 0;
 
     case ZKL_CLAIM_DATA_PARAMS:
-        if (zkl_claim_data_hex(&value, text, len, ZKL_PARAMS_LEN) != 0) {
-            return -1;
-        }
-
-        cdata->params = value;
+        (void) zkl_text_hex_read(bytes, 4, text);
+        cdata->params = zkl_name_uint32_read(bytes);
         cdata->has_params = 1;
         return 0;
 
-    case ZKL_CLAIM_DATA_WANT:
-        if (!zkl_claim_data_want_check(text, len)) {
-            return -1;
-        }
-
-        memcpy(cdata->want, text, len);
-        cdata->want_len = len;
-        return 0;
-
-    case ZKL_CLAIM_DATA_GATE:
-        if (!zkl_claim_data_gate_check(text, len)) {
-            return -1;
-        }
-
-        memcpy(cdata->gate, text, len);
-        cdata->gate_len = len;
-        return 0;
-
-    case ZKL_CLAIM_DATA_FROM:
-        if (!zkl_claim_data_shown_check(text, len, ZKL_FROM_MAX)) {
-            return -1;
-        }
-
-        memcpy(cdata->from, text, len);
-        cdata->from_len = len;
-        return 0;
-
-    case ZKL_CLAIM_DATA_NAME:
-        if (!zkl_claim_data_shown_check(text, len, ZKL_FULL_MAX)) {
-            return -1;
-        }
-
-        memcpy(cdata->name, text, len);
-        cdata->name_len = len;
-        return 0;
-
-    default:
-        return -1;
-    }
-}
-
-
-/* takes digits only: no sign, no fraction, no exponent */
-
-static int
-zkl_claim_data_number(zkl_claim_data_t *cdata, zkl_claim_data_field_e field,
-    const char *text, size_t len)
-{
-    size_t   i;
-    int64_t  max, value;
-
-    switch (field) {
-
     case ZKL_CLAIM_DATA_TTL:
-        max = ZKL_DURATION_MAX;
-        break;
-
-    case ZKL_CLAIM_DATA_CZXID:
-        max = ZKL_CZXID_MAX;
-        break;
-
-    default:
-        max = UINT32_MAX;
-        break;
-    }
-
-    value = 0;
-
-    for (i = 0; i < len; i++) {
-
-        if (text[i] < '0' || text[i] > '9') {
-            return -1;
-        }
-
-        value = value * 10 + (text[i] - '0');
-
-        if (value > max) {
-            return -1;
-        }
-    }
-
-    switch (field) {
-
-    case ZKL_CLAIM_DATA_TTL:
-        cdata->ttl = value;
+        cdata->ttl = number;
         return 0;
 
     case ZKL_CLAIM_DATA_HOLDS:
-        cdata->holds = (uint32_t) value;
+        cdata->holds = (uint32_t) number;
         return 0;
 
     case ZKL_CLAIM_DATA_RENEWALS:
-        cdata->renewals = (uint32_t) value;
+        cdata->renewals = (uint32_t) number;
         return 0;
 
     case ZKL_CLAIM_DATA_MENDED:
-        cdata->mended = (uint32_t) value;
+        cdata->mended = (uint32_t) number;
         return 0;
 
     case ZKL_CLAIM_DATA_CZXID:
-        cdata->czxid = value;
+        cdata->czxid = number;
         return 0;
 
-    default:
-        return -1;
-    }
-}
-
-
-static int
-zkl_claim_data_boolean(zkl_claim_data_t *cdata, zkl_claim_data_field_e field,
-    int value)
-{
-    switch (field) {
-
     case ZKL_CLAIM_DATA_ASYNC:
-        cdata->async = (value != 0);
+        cdata->async = yes;
         return 0;
 
     case ZKL_CLAIM_DATA_HELD:
-        cdata->held = (value != 0);
+        cdata->held = yes;
         return 0;
 
     case ZKL_CLAIM_DATA_REVOKED:
-        cdata->revoke = (value != 0);
+        cdata->revoke = yes;
         return 0;
 
-    default:
-        return -1;
-    }
-}
+    case ZKL_CLAIM_DATA_WANT:
+        to = cdata->want;
+        to_len = &cdata->want_len;
+        break;
 
+    case ZKL_CLAIM_DATA_GATE:
+        to = cdata->gate;
+        to_len = &cdata->gate_len;
+        break;
 
-static int
-zkl_claim_data_hex(uint32_t *value, const char *text, size_t len,
-    size_t digits)
-{
-    int       digit;
-    size_t    i;
-    uint32_t  bits;
+    case ZKL_CLAIM_DATA_FROM:
+        to = cdata->from;
+        to_len = &cdata->from_len;
+        break;
 
-    if (len != digits) {
-        return -1;
-    }
-
-    bits = 0;
-
-    for (i = 0; i < len; i++) {
-        digit = zkl_text_hex_read(text[i]);
-        if (digit == -1) {
-            return -1;
-        }
-
-        bits = bits << 4 | (uint32_t) digit;
+    default: /* ZKL_CLAIM_DATA_NAME */
+        to = cdata->name;
+        to_len = &cdata->name_len;
+        break;
     }
 
-    *value = bits;
+    memcpy(to, text, len);
+    *to_len = len;
 
     return 0;
-}
-
-
-static int
-zkl_claim_data_id_read(zkl_id_t *id, const char *text, size_t len)
-{
-    size_t    i;
-    uint32_t  byte;
-
-    if (len != ZKL_CLAIM_DATA_ID) {
-        return -1;
-    }
-
-    for  (i = 0; i < ZKL_RANDOM_LEN; i++) {
-
-        if (zkl_claim_data_hex(&byte, text + 2 * i, 2, 2) != 0) {
-            return -1;
-        }
-
-        id->random[i] = (uint8_t) byte;
-    }
-
-    return zkl_claim_data_hex(&id->record, text + 2 * i, 8, 8);
-}
-
-
-static int
-zkl_claim_data_want_check(const char *text, size_t len)
-{
-    size_t  i;
-
-    if (len == 0 || len > ZKL_WANT_MAX) {
-        return 0;
-    }
-
-    for (i = 0; i < len; i++) {
-        if (text[i] != '-'
-            && (text[i] < 'a' || text[i] > 'z')
-            && (text[i] < '0' || text[i] > '9'))
-        {
-            return 0;
-        }
-    }
-
-    return 1;
-}
-
-
-static int
-zkl_claim_data_shown_check(const char *text, size_t len, size_t max)
-{
-    return len != 0 && len <= max && zkl_text_shown_check(text, len);
-}
-
-
-static int
-zkl_claim_data_gate_check(const char *text, size_t len)
-{
-    size_t  i;
-
-    if (len != ZKL_GATE_LEN) {
-        return 0;
-    }
-
-    for (i = 0; i < len; i++) {
-        if ((text[i] < '0' || text[i] > '9')
-            && (text[i] < 'a' || text[i] > 'f'))
-        {
-            return 0;
-        }
-    }
-
-    return 1;
 }

@@ -2,18 +2,15 @@
 /*
  * JSON with yajl, which only this file includes.
  *
- * A reader is a yajl parser and the state of the text so far.  Scalars and the
- * strings of a list go to `set`.  A copied value, at any depth, goes through a
- * yajl generator and comes out compact; a skipped value is walked and dropped.
- * A writer is a yajl generator and the text so far.
+ * A reader hands each token that yajl finds to the caller, which may copy the
+ * tokens of a value: the copy goes through a writer and comes out compact.  A
+ * writer is a yajl generator and the text so far.
  *
  * The file makes up for the checks that yajl leaves out:
  *
  * - yajl does not check whether an allocation failed.  So yajl allocates from
- *   an area that the caller got before, and tokens that would not fit are
- *   refused (ZKL_TOKEN_MAX; texts are fed in slices, so that a token that is
- *   too long is seen in time).  malloc() is called only if another version of
- *   yajl needs more memory than ZKL_JSON_READER_MEMORY allows for.
+ *   an area, which is large enough for a text of ZKL_JSON_MAX bytes.  malloc()
+ *   is called only if another version of yajl needs more memory.
  *
  * - yajl accepts overlong UTF-8 and surrogates, and turns half a surrogate pair
  *   into "?".  So strings are checked here, and escapes before yajl sees the
@@ -23,9 +20,8 @@
  *   a token behind the value, such as a string without an end.  So control
  *   characters and the text behind the value are checked here.
  *
- * Any thread may call the functions; no state is shared.  The file owns the
- * memory of yajl, from open to close, and a writer's text.  json->text is NULL
- * until the first write; the reader's key, set and error may be NULL (json.h).
+ * Any thread may call the functions; no state is shared.  json->text is NULL
+ * until the first write.
  */
 
 
@@ -37,11 +33,16 @@
 #include <yajl/yajl_parse.h>
 
 #include "base/json.h"
-#include "base/name.h"
+#include "base/memory.h"
+#include "base/text.h"
 
 
-/* the most bytes of a text that yajl gets at once */
-#define ZKL_SLICE               1024
+/*
+ * The memory of a reader: two buffers, which grow from 2048 bytes to twice the
+ * text and leave the shorter blocks behind, and structures of about a KiB
+ * together.
+ */
+#define ZKL_READER_MEMORY       (8 * ZKL_JSON_MAX)
 
 #define ZKL_WRITER_MEMORY       2048
 
@@ -57,32 +58,11 @@ struct zkl_json_s {
 };
 
 
-static size_t zkl_json_reader_mark(zkl_json_reader_t *r, const char *text,
-    size_t len);
-static int zkl_json_reader_scan(zkl_json_reader_t *r, const char *text,
-    size_t len);
-static int zkl_json_reader_escape(zkl_json_reader_t *r, char c);
-static void zkl_json_reader_over(zkl_json_reader_t *r);
-static int zkl_json_reader_behind(zkl_json_reader_t *r, const char *text,
-    size_t len);
-static int zkl_json_reader_status(zkl_json_reader_t *r, yajl_status status);
-static int zkl_json_reader_value(zkl_json_reader_t *r, zkl_type_e type,
+static int zkl_json_scan(zkl_json_reader_t *r, const char *text, size_t len);
+static int zkl_json_blank(const char *text, size_t len);
+static int zkl_json_token(zkl_json_reader_t *r, zkl_type_e type,
     const char *text, size_t len);
-static int zkl_json_reader_list(zkl_json_reader_t *r, zkl_type_e type,
-    const char *text, size_t len);
-static int zkl_json_reader_key(zkl_json_reader_t *r, const char *name,
-    size_t len);
-static int zkl_json_reader_end(zkl_json_reader_t *r, zkl_type_e type);
-static int zkl_json_reader_copy(zkl_json_reader_t *r, zkl_type_e type,
-    const char *text, size_t len);
-static int zkl_json_reader_copied(zkl_json_reader_t *r,
-    yajl_gen_status status);
-static void zkl_json_reader_print(void *data, const char *text, size_t len);
-static int zkl_json_reader_utf8(zkl_json_reader_t *r, const char *text,
-    size_t len);
-static const char *zkl_json_reader_what(zkl_json_reader_t *r);
-static int zkl_json_reader_error(zkl_json_reader_t *r, const char *format,
-    ...);
+static int zkl_json_error(zkl_json_reader_t *r, const char *format, ...);
 static void zkl_json_yajl_functions(yajl_alloc_funcs *functions,
     zkl_memory_t *memory);
 static int zkl_json_yajl_null(void *data);
@@ -121,95 +101,101 @@ static const yajl_callbacks  zkl_yajl_callbacks = {
 
 
 int
-zkl_json_reader_open(zkl_json_reader_t *r, char *memory, size_t size)
+zkl_json_read(zkl_json_reader_t *r, const char *text, size_t len)
 {
-    yajl_alloc_funcs  functions;
+    int                rc;
+    char               area[ZKL_READER_MEMORY], *p;
+    size_t             n;
+    yajl_status        status;
+    zkl_memory_t       memory;
+    unsigned char     *reason;
+    yajl_alloc_funcs   functions;
 
-    zkl_memory_init(&r->memory, memory, size);
-    zkl_json_yajl_functions(&functions, &r->memory);
+    static const char  mark[] = "\xef\xbb\xbf";
 
-    if (r->key == NULL) {
-        r->value = ZKL_VALUE_COPIED;
+    if (len > ZKL_JSON_MAX) {
+        return zkl_json_error(r, "%s is longer than %d bytes", r->what,
+                              ZKL_JSON_MAX);
     }
 
-    r->parser = yajl_alloc(&zkl_yajl_callbacks, &functions, r);
-    if (r->parser == NULL) {
-        return -1;
+    /*
+     * A parser may ignore a byte order mark (RFC 8259, section 8.1).  A part
+     * of a mark is no JSON.
+     */
+
+    for (n = 0; n < 3 && n < len && text[n] == mark[n]; n++) {
+        /* void */
     }
 
-    r->gen = yajl_gen_alloc(&functions);
-
-    if (r->gen == NULL
-        || yajl_gen_config(r->gen, yajl_gen_print_callback,
-                           zkl_json_reader_print, r)
-           == 0)
-    {
-        r->failed = 1;
-        return zkl_json_reader_close(r);
+    if (n % 3 != 0 && n != len) {
+        return zkl_json_error(r, "%s is not valid JSON", r->what);
     }
-
-    return 0;
-}
-
-
-int
-zkl_json_reader_feed(zkl_json_reader_t *r, const char *text, size_t len)
-{
-    size_t       n;
-    yajl_status  status;
-
-    n = zkl_json_reader_mark(r, text, len);
 
     text += n;
     len -= n;
 
-    while (len != 0 && !r->failed) {
-        n = (len < ZKL_SLICE) ? len : ZKL_SLICE;
-
-        if (zkl_json_reader_scan(r, text, n) != 0) {
-            r->failed = 1;
-            break;
-        }
-
-        status = yajl_parse(r->parser, (const unsigned char *) text, n);
-
-        if (zkl_json_reader_status(r, status) != 0
-            || zkl_json_reader_behind(r, text, n) != 0)
-        {
-            r->failed = 1;
-            break;
-        }
-
-        if (r->memory.largest > ZKL_TOKEN_MAX) {
-            r->failed = 1;
-            (void) zkl_json_reader_error(r, "a string or a number in %s is too"
-                                         " long", r->what);
-            break;
-        }
-
-        text += n;
-        len -= n;
+    if (r->optional && n % 3 == 0 && zkl_json_blank(text, len)) {
+        return 0;
     }
 
-    return r->failed ? -1 : 0;
-}
-
-
-int
-zkl_json_reader_close(zkl_json_reader_t *r)
-{
-    int  rc;
-
-    rc = r->failed ? -1 : 0;
-
-    if (rc == 0 && (r->begun || !r->optional)) {
-        rc = zkl_json_reader_status(r, yajl_complete_parse(r->parser));
+    if (zkl_json_scan(r, text, len) != 0) {
+        return -1;
     }
 
-    if (r->gen != NULL) {
-        yajl_gen_free(r->gen);
+    zkl_memory_init(&memory, area, sizeof(area));
+    zkl_json_yajl_functions(&functions, &memory);
+
+    r->parser = yajl_alloc(&zkl_yajl_callbacks, &functions, r);
+    if (r->parser == NULL) {
+        return zkl_json_error(r, "no memory");
     }
 
+    r->copy = NULL;
+    r->depth = 0;
+    r->end = len;
+    r->too_large = 0;
+
+    rc = 0;
+
+    status = yajl_parse(r->parser, (const unsigned char *) text, len);
+
+    if (status == yajl_status_ok
+        && !zkl_json_blank(text + r->end, len - r->end))
+    {
+        rc = zkl_json_error(r, "%s is not valid JSON (trailing garbage)",
+                            r->what);
+
+    } else if (status == yajl_status_ok) {
+        status = yajl_complete_parse(r->parser);
+    }
+
+    if (status == yajl_status_client_canceled) {
+        /* the callback that canceled has written the error */
+        rc = -1;
+
+    } else if (status != yajl_status_ok) {
+        rc = -1;
+        reason = yajl_get_error(r->parser, 0, NULL, 0);
+
+        if (reason == NULL) {
+            (void) zkl_json_error(r, "%s is not valid JSON", r->what);
+
+        } else {
+
+            /* for example, "parse error: trailing garbage\n" */
+
+            p = strstr((char *) reason, ": ");
+            p = (p != NULL) ? p + 2 : (char *) reason;
+            n = strcspn(p, ".\n");
+
+            (void) zkl_json_error(r, "%s is not valid JSON (%.*s)", r->what,
+                                  (n < 100) ? (int) n : 100, p);
+
+            yajl_free_error(r->parser, reason);
+        }
+    }
+
+    zkl_json_close(r->copy);
     yajl_free(r->parser);
 
     return rc;
@@ -217,432 +203,203 @@ zkl_json_reader_close(zkl_json_reader_t *r)
 
 
 /*
- * Returns the number of bytes that belong to a byte order mark at the start of
- * the text, which a parser may ignore (RFC 8259, section 8.1).  A part of a
- * mark is no JSON.
+ * Checks the text before yajl, for control characters and half pairs.  escape
+ * is the place in "\uXXXX", 0 outside, and unit the value of XXXX so far; yajl
+ * refuses a backslash outside of a string and a wrong digit.
  */
 
-static size_t
-zkl_json_reader_mark(zkl_json_reader_t *r, const char *text, size_t len)
-{
-    size_t  n;
-
-    static const char  mark[] = "\xef\xbb\xbf";
-
-    for (n = 0; n < len && r->mark < 3; n++) {
-
-        if (text[n] != mark[r->mark]) {
-
-            if (r->mark != 0) {
-                r->failed = 1;
-                (void) zkl_json_reader_error(r, "%s is not valid JSON",
-                                             r->what);
-            }
-
-            r->mark = 3;
-            break;
-        }
-
-        r->begun = (++r->mark < 3);
-    }
-
-    return n;
-}
-
-
-/* checks the bytes before yajl, for control characters and half pairs */
-
 static int
-zkl_json_reader_scan(zkl_json_reader_t *r, const char *text, size_t len)
+zkl_json_scan(zkl_json_reader_t *r, const char *text, size_t len)
 {
-    char    c;
-    size_t  i;
+    int       digit, half, second;
+    char      c;
+    size_t    i;
+    unsigned  escape, unit;
+
+    escape = 0;
+    unit = 0;
+    half = 0;
 
     for (i = 0; i < len; i++) {
         c = text[i];
 
-        if (c != ' ' && c != '\t' && c != '\n' && c != '\r') {
-            r->begun = 1;
+        if ((unsigned char) c < 0x20 && c != '\t' && c != '\n' && c != '\r') {
+            return zkl_json_error(r, "%s has a control character in it",
+                                  r->what);
+        }
 
-            if ((unsigned char) c < 0x20) {
-                return zkl_json_reader_error(r, "%s has a control character in"
-                                             " it", r->what);
+        if (escape == 0 && c == '\\') {
+            escape = 1;
+            continue;
+        }
+
+        if (escape == 1 && c == 'u') {
+            escape = 2;
+            unit = 0;
+            continue;
+        }
+
+        second = 0;
+        digit = (escape >= 2) ? zkl_text_hex_digit(c) : -1;
+
+        if (digit != -1) {
+            unit = unit << 4 | (unsigned) digit;
+
+            if (++escape < 6) {
+                continue;
             }
+
+            second = (unit >= 0xdc00 && unit <= 0xdfff);
         }
 
-        if (zkl_json_reader_escape(r, c) != 0) {
-            return zkl_json_reader_error(r, "%s has half a surrogate pair in"
-                                         " it", r->what);
+        if (second != half) {
+            return zkl_json_error(r, "%s has half a surrogate pair in it",
+                                  r->what);
         }
+
+        half = (escape == 6 && unit >= 0xd800 && unit <= 0xdbff);
+        escape = 0;
     }
 
     return 0;
 }
 
 
-/*
- * Follows the escapes.  yajl refuses a backslash outside of a string and a
- * wrong digit.
- */
+/* returns 1 if the text is only white space */
 
 static int
-zkl_json_reader_escape(zkl_json_reader_t *r, char c)
-{
-    int  digit, second;
-
-    if (r->escape == 0 && c == '\\') {
-        r->escape = 1;
-        return 0;
-    }
-
-    if (r->escape == 1 && c == 'u') {
-        r->escape = 2;
-        r->unit = 0;
-        return 0;
-    }
-
-    digit = (r->escape >= 2) ? zkl_text_hex_read(c) : -1;
-
-    if (digit == -1) {
-        r->escape = 0;
-        return r->surrogate ? -1 : 0;
-    }
-
-    r->unit = r->unit << 4 | (unsigned) digit;
-
-    if (++r->escape < 6) {
-        return 0;
-    }
-
-    r->escape = 0;
-
-    second = (r->unit >= 0xdc00 && r->unit <= 0xdfff);
-
-    if (second != (int) r->surrogate) {
-        return -1;
-    }
-
-    r->surrogate = (r->unit >= 0xd800 && r->unit <= 0xdbff);
-
-    return 0;
-}
-
-
-/* The outermost value ends at the byte of the slice that yajl is at. */
-
-static void
-zkl_json_reader_over(zkl_json_reader_t *r)
-{
-    r->over = 1;
-    r->behind = yajl_get_bytes_consumed(r->parser);
-}
-
-
-/* only white space may be behind the value, in this slice and the next */
-
-static int
-zkl_json_reader_behind(zkl_json_reader_t *r, const char *text, size_t len)
+zkl_json_blank(const char *text, size_t len)
 {
     size_t  i;
 
-    if (!r->over) {
-        return 0;
-    }
-
-    for (i = r->behind; i < len; i++) {
-
+    for (i = 0; i < len; i++) {
         if (text[i] != ' ' && text[i] != '\t' && text[i] != '\n'
             && text[i] != '\r')
         {
-            return zkl_json_reader_error(r, "%s is not valid JSON (trailing"
-                                         " garbage)", r->what);
-        }
-    }
-
-    r->behind = 0;
-
-    return 0;
-}
-
-
-static int
-zkl_json_reader_status(zkl_json_reader_t *r, yajl_status status)
-{
-    char           *p;
-    size_t          len;
-    unsigned char  *reason;
-
-    if (status == yajl_status_ok) {
-        return 0;
-    }
-
-    if (status == yajl_status_client_canceled) {
-        /* the callback that canceled has written the error */
-        return -1;
-    }
-
-    reason = yajl_get_error(r->parser, 0, NULL, 0);
-
-    if (reason == NULL) {
-        return zkl_json_reader_error(r, "%s is not valid JSON", r->what);
-    }
-
-    /* for example, "parse error: trailing garbage\n" */
-
-    p = strstr((char *) reason, ": ");
-    p = (p != NULL) ? p + 2 : (char *) reason;
-    len = strcspn(p, ".\n");
-
-    (void) zkl_json_reader_error(r, "%s is not valid JSON (%.*s)", r->what,
-                                 (len < 100) ? (int) len : 100, p);
-
-    yajl_free_error(r->parser, reason);
-
-    return -1;
-}
-
-
-/* a scalar, or the start of an object or an array, whose text is NULL */
-
-static int
-zkl_json_reader_value(zkl_json_reader_t *r, zkl_type_e type, const char *text,
-    size_t len)
-{
-    int  rc;
-
-    if (type == ZKL_STRING && zkl_json_reader_utf8(r, text, len) != 0) {
-        return -1;
-    }
-
-    if (r->value == ZKL_VALUE_NONE) {
-
-        /* the outermost value, because yajl refuses a second value */
-
-        if (type == ZKL_OBJECT) {
             return 0;
         }
-
-        return zkl_json_reader_error(r, "%s is not a JSON object", r->what);
     }
 
-    if (r->value == ZKL_VALUE_STRING) {
-        r->value = (type == ZKL_STRING) ? ZKL_VALUE_SET : ZKL_VALUE_SKIPPED;
+    return 1;
+}
+
+
+static int
+zkl_json_token(zkl_json_reader_t *r, zkl_type_e type, const char *text,
+    size_t len)
+{
+    int       rc;
+    unsigned  opens;
+
+    opens = (type == ZKL_OBJECT || type == ZKL_ARRAY);
+
+    if ((type == ZKL_KEY || type == ZKL_STRING)
+        && !zkl_text_utf8_check(text, len))
+    {
+        return zkl_json_error(r, "%s is not UTF-8", r->what);
     }
 
-    if (r->value == ZKL_VALUE_SET) {
-        r->value = ZKL_VALUE_NONE;
-        return r->set(r->owner, type, text, len);
+    if (type == ZKL_OBJECT_END || type == ZKL_ARRAY_END) {
+        r->depth--;
     }
 
-    if (r->value == ZKL_VALUE_LIST) {
-        return zkl_json_reader_list(r, type, text, len);
+    /* the members of an object that is no value are a level deeper */
+
+    if (opens && r->depth == ZKL_DATA_DEPTH + (r->token != NULL)) {
+        return zkl_json_error(r, "%s is nested deeper than %d", r->copied,
+                              ZKL_DATA_DEPTH);
     }
 
-    if (type == ZKL_OBJECT || type == ZKL_ARRAY) {
+    if (r->token == NULL) {
+        rc = zkl_json_copy(r, type, text, len);
 
-        if (r->nested == ZKL_DATA_DEPTH) {
-            return zkl_json_reader_error(r, "%s is nested deeper than %d",
-                                         zkl_json_reader_what(r),
-                                         ZKL_DATA_DEPTH);
-        }
+    } else if (r->depth != 0) {
+        rc = r->token(r, type, text, len);
 
-        r->nested++;
+    } else if (type == ZKL_OBJECT || type == ZKL_OBJECT_END) {
+        rc = 0;
+
+    } else {
+        rc = zkl_json_error(r, "%s is not a JSON object", r->what);
     }
 
-    rc = zkl_json_reader_copy(r, type, text, len);
+    if (opens) {
+        r->depth++;
 
-    if (r->nested == 0) {
-        r->value = ZKL_VALUE_NONE;
-
-        if (r->key == NULL) {
-            zkl_json_reader_over(r);
-        }
+    } else if (r->depth == 0) {
+        /* yajl refuses a second value */
+        r->end = yajl_get_bytes_consumed(r->parser);
     }
 
     return rc;
 }
 
 
-static int
-zkl_json_reader_list(zkl_json_reader_t *r, zkl_type_e type, const char *text,
+int
+zkl_json_copy(zkl_json_reader_t *r, zkl_type_e type, const char *text,
     size_t len)
 {
-    if (r->nested == 0 && type == ZKL_ARRAY) {
-        r->nested = 1;
-        return 0;
+    zkl_json_t  *json;
+
+    if (r->copy == NULL) {
+        r->copy = zkl_json_open();
     }
 
-    if (r->nested != 0 && type == ZKL_STRING) {
-        return r->set(r->owner, type, text, len);
-    }
-
-    (void) r->set(r->owner, ZKL_NULL, NULL, 0);
-
-    return -1;
-}
-
-
-static int
-zkl_json_reader_key(zkl_json_reader_t *r, const char *name, size_t len)
-{
-    if (zkl_json_reader_utf8(r, name, len) != 0) {
-        return -1;
-    }
-
-    if (r->nested != 0) {
-        return zkl_json_reader_copy(r, ZKL_STRING, name, len);
-    }
-
-    r->value = r->key(r->owner, name, len);
-
-    return (r->value != ZKL_VALUE_NONE) ? 0 : -1;
-}
-
-
-static int
-zkl_json_reader_end(zkl_json_reader_t *r, zkl_type_e type)
-{
-    int              rc;
-    yajl_gen_status  status;
-
-    if (r->nested == 0) {
-        zkl_json_reader_over(r);
-        return 0;
-    }
-
-    if (r->value == ZKL_VALUE_LIST) {
-        r->nested = 0;
-        r->value = ZKL_VALUE_NONE;
-        return r->set(r->owner, ZKL_ARRAY, NULL, 0);
-    }
-
-    status = yajl_gen_status_ok;
-
-    if (r->value == ZKL_VALUE_COPIED) {
-        status = (type == ZKL_OBJECT) ? yajl_gen_map_close(r->gen)
-                                      : yajl_gen_array_close(r->gen);
-    }
-
-    rc = zkl_json_reader_copied(r, status);
-
-    r->nested--;
-
-    if (r->nested == 0) {
-        r->value = ZKL_VALUE_NONE;
-
-        if (r->key == NULL) {
-            zkl_json_reader_over(r);
-        }
-    }
-
-    return rc;
-}
-
-
-static int
-zkl_json_reader_copy(zkl_json_reader_t *r, zkl_type_e type, const char *text,
-    size_t len)
-{
-    yajl_gen_status  status;
-
-    if (r->value != ZKL_VALUE_COPIED) {
-        return 0;
-    }
+    json = r->copy;
 
     switch (type) {
 
+    case ZKL_KEY:
     case ZKL_STRING:
-        status = yajl_gen_string(r->gen, (const unsigned char *) text, len);
+        zkl_json_string(json, NULL, text, len);
         break;
 
     case ZKL_OBJECT:
-        status = yajl_gen_map_open(r->gen);
+        zkl_json_object(json, NULL);
+        break;
+
+    case ZKL_OBJECT_END:
+        zkl_json_end_object(json);
         break;
 
     case ZKL_ARRAY:
-        status = yajl_gen_array_open(r->gen);
+        zkl_json_array(json, NULL);
         break;
 
-    case ZKL_NULL:
-        status = yajl_gen_null(r->gen);
+    case ZKL_ARRAY_END:
+        zkl_json_end_array(json);
         break;
 
-    default: /* ZKL_NUMBER, ZKL_BOOLEAN: as it is */
-        status = yajl_gen_number(r->gen, text, len);
+    default: /* ZKL_NULL, ZKL_BOOLEAN, ZKL_NUMBER: as it is */
+        zkl_json_raw(json, NULL, text, len);
         break;
     }
 
-    return zkl_json_reader_copied(r, status);
-}
+    /* the parser checked the order of the tokens, so there is no memory */
 
-
-static int
-zkl_json_reader_copied(zkl_json_reader_t *r, yajl_gen_status status)
-{
-    if (r->overflow) {
-        return zkl_json_reader_error(r, "%s is longer than %d bytes of compact"
-                                     " JSON", zkl_json_reader_what(r),
-                                     ZKL_DATA_MAX);
+    if (json == NULL || json->failed) {
+        return zkl_json_error(r, "%s cannot be written", r->copied);
     }
 
-    /* cannot happen, because the parser checked the order of the tokens */
+    if (json->len > ZKL_DATA_MAX) {
+        r->too_large = 1;
 
-    if (status != yajl_gen_status_ok) {
-        return zkl_json_reader_error(r, "%s cannot be written",
-                                     zkl_json_reader_what(r));
+        return zkl_json_error(r, "%s is longer than %d bytes of compact JSON",
+                              r->copied, ZKL_DATA_MAX);
     }
+
+    memcpy(r->data, json->text, json->len);
+    r->data[json->len] = '\0';
+    *r->data_len = json->len;
 
     return 0;
-}
-
-
-static void
-zkl_json_reader_print(void *data, const char *text, size_t len)
-{
-    zkl_json_reader_t  *r = data;
-
-    if (r->overflow || len > ZKL_DATA_MAX - *r->data_len) {
-        r->overflow = 1;
-        return;
-    }
-
-    if (len != 0) {
-        memcpy(r->data + *r->data_len, text, len);
-    }
-
-    *r->data_len += len;
-    r->data[*r->data_len] = '\0';
-}
-
-
-static int
-zkl_json_reader_utf8(zkl_json_reader_t *r, const char *text, size_t len)
-{
-    if (zkl_text_utf8_check(text, len)) {
-        return 0;
-    }
-
-    return zkl_json_reader_error(r, "%s is not UTF-8", r->what);
-}
-
-
-/* the name of the copied value: the member, or the whole text */
-
-static const char *
-zkl_json_reader_what(zkl_json_reader_t *r)
-{
-    if (r->key != NULL && r->value == ZKL_VALUE_COPIED) {
-        return "\"data\"";
-    }
-
-    return r->what;
 }
 
 
 /* the error is never cut off, because `what` and the arguments are short */
 
 static int
-zkl_json_reader_error(zkl_json_reader_t *r, const char *format, ...)
+zkl_json_error(zkl_json_reader_t *r, const char *format, ...)
 {
     va_list  ap;
 
@@ -671,7 +428,7 @@ zkl_json_yajl_functions(yajl_alloc_funcs *functions, zkl_memory_t *memory)
 static int
 zkl_json_yajl_null(void *data)
 {
-    return zkl_json_reader_value(data, ZKL_NULL, "null", 4) == 0;
+    return zkl_json_token(data, ZKL_NULL, "null", 4) == 0;
 }
 
 
@@ -682,57 +439,56 @@ zkl_json_yajl_boolean(void *data, int value)
 
     text = value ? "true" : "false";
 
-    return zkl_json_reader_value(data, ZKL_BOOLEAN, text, strlen(text)) == 0;
+    return zkl_json_token(data, ZKL_BOOLEAN, text, strlen(text)) == 0;
 }
 
 
 static int
 zkl_json_yajl_number(void *data, const char *text, size_t len)
 {
-    return zkl_json_reader_value(data, ZKL_NUMBER, text, len) == 0;
+    return zkl_json_token(data, ZKL_NUMBER, text, len) == 0;
 }
 
 
 static int
 zkl_json_yajl_string(void *data, const unsigned char *text, size_t len)
 {
-    return zkl_json_reader_value(data, ZKL_STRING, (const char *) text, len)
-           == 0;
+    return zkl_json_token(data, ZKL_STRING, (const char *) text, len) == 0;
 }
 
 
 static int
 zkl_json_yajl_start_map(void *data)
 {
-    return zkl_json_reader_value(data, ZKL_OBJECT, NULL, 0) == 0;
+    return zkl_json_token(data, ZKL_OBJECT, NULL, 0) == 0;
 }
 
 
 static int
 zkl_json_yajl_map_key(void *data, const unsigned char *text, size_t len)
 {
-    return zkl_json_reader_key(data, (const char *) text, len) == 0;
+    return zkl_json_token(data, ZKL_KEY, (const char *) text, len) == 0;
 }
 
 
 static int
 zkl_json_yajl_end_map(void *data)
 {
-    return zkl_json_reader_end(data, ZKL_OBJECT) == 0;
+    return zkl_json_token(data, ZKL_OBJECT_END, NULL, 0) == 0;
 }
 
 
 static int
 zkl_json_yajl_start_array(void *data)
 {
-    return zkl_json_reader_value(data, ZKL_ARRAY, NULL, 0) == 0;
+    return zkl_json_token(data, ZKL_ARRAY, NULL, 0) == 0;
 }
 
 
 static int
 zkl_json_yajl_end_array(void *data)
 {
-    return zkl_json_reader_end(data, ZKL_ARRAY) == 0;
+    return zkl_json_token(data, ZKL_ARRAY_END, NULL, 0) == 0;
 }
 
 

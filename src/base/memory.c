@@ -36,7 +36,6 @@ zkl_memory_init(zkl_memory_t *memory, char *start, size_t size)
 
     memory->start = start;
     memory->last = start;
-    memory->largest = 0;
 }
 
 
@@ -47,10 +46,6 @@ zkl_memory_alloc(void *data, size_t size)
 
     char    *p;
     size_t   n, room;
-
-    if (size > memory->largest) {
-        memory->largest = size;
-    }
 
     room = (size_t) (memory->end - memory->last);
 
@@ -81,11 +76,6 @@ zkl_memory_realloc(void *data, void *block, size_t size)
     }
 
     if (!zkl_memory_inside(memory, block)) {
-
-        if (size > memory->largest) {
-            memory->largest = size;
-        }
-
         return realloc(block, size);
     }
 

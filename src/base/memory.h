@@ -20,7 +20,6 @@ typedef struct {
     char            *start;
     char            *last;      /* where the next block begins */
     char            *end;
-    size_t           largest;   /* bytes of the largest request */
 } zkl_memory_t;
 
 

@@ -23,8 +23,6 @@
 #include "base/name.h"
 
 
-#define ZKL_ID_BYTES            (ZKL_RANDOM_LEN + 4)
-
 #define ZKL_TOKEN_BYTES         24
 #define ZKL_TOKEN_CHECKED       22
 
@@ -58,39 +56,24 @@ static const char *zkl_name_segment_check(const char *text, size_t len);
 static const char *zkl_name_char_check(const char *text, size_t len,
     size_t *at);
 static int zkl_name_segment_is(const char *text, size_t len, const char *word);
-static void zkl_name_id_pack(uint8_t *bytes, const zkl_id_t *id);
-static void zkl_name_id_unpack(zkl_id_t *id, const uint8_t *bytes);
 static int zkl_name_uuid_read(zkl_id_t *id, const char *text);
-static int64_t zkl_name_seq_read(const char *text);
 static size_t zkl_name_marker_read(zkl_mode_t *mode, const char *name,
     size_t len);
-static size_t zkl_name_permits_read(zkl_mode_t *mode, const char *name,
-    size_t len);
 static void zkl_name_uint32_write(uint8_t *bytes, uint32_t value);
-static uint32_t zkl_name_uint32_read(const uint8_t *bytes);
 static void zkl_name_token_check(uint8_t *check, const uint8_t *bytes,
     const char *path, size_t path_len);
 
 
-static const char  zkl_hex[] = "0123456789abcdef";
-
-/* the markers of a gateway's claims, in the order of the modes */
-
-static const char  *const zkl_mode_markers[] = {
-    "-lock-",
-    "-__READ__",
-    "-__WRIT__",
-    "-member-"
-};
+/* first the markers of a gateway's claims, in the order of the modes */
 
 static const zkl_marker_t  zkl_markers[] = {
     { "-lock-",    6, 0, ZKL_MUTEX },
-    { "lock-",     5, 1, ZKL_MUTEX },
-    { "__lock__",  8, 0, ZKL_MUTEX },
-    { "__rlock__", 9, 0, ZKL_READ },
     { "-__READ__", 9, 0, ZKL_READ },
     { "-__WRIT__", 9, 0, ZKL_WRITE },
     { "-member-",  8, 0, ZKL_MEMBER },
+    { "lock-",     5, 1, ZKL_MUTEX },
+    { "__lock__",  8, 0, ZKL_MUTEX },
+    { "__rlock__", 9, 0, ZKL_READ },
     { NULL,        0, 0, ZKL_MUTEX }
 };
 
@@ -211,21 +194,17 @@ zkl_name_fill(char *buf, const char *text, size_t len, int plain)
 int
 zkl_name_hash_check(const char *name, size_t len)
 {
-    size_t  i;
+    const char  *hash;
 
-    if (len < ZKL_SHA1_TEXT
-        || memcmp(name + len - ZKL_SHA1_TEXT, "%sha1-", 6) != 0)
-    {
+    if (len < ZKL_SHA1_TEXT) {
         return 0;
     }
 
-    for (i = len - 2 * ZKL_SHA1_LEN; i < len; i++) {
-        if (strchr(zkl_hex, name[i]) == NULL || name[i] == '\0') {
-            return 0;
-        }
-    }
+    hash = name + len - ZKL_SHA1_TEXT;
 
-    return 1;
+    return memcmp(hash, "%sha1-", 6) == 0
+           && zkl_text_letters_check(hash + 6, 2 * ZKL_SHA1_LEN,
+                                     zkl_hex_digits);
 }
 
 
@@ -255,8 +234,7 @@ size_t
 zkl_name_hash_write(char *buf, const char *name, size_t len,
     const uint8_t *sha1)
 {
-    char    *p;
-    size_t   i, n, at;
+    size_t  n, at;
 
     n = 0;
     at = 0;
@@ -271,17 +249,10 @@ zkl_name_hash_write(char *buf, const char *name, size_t len,
         memcpy(buf, name, n);
     }
 
-    p = buf + n;
+    memcpy(buf + n, "%sha1-", 6);
+    (void) zkl_text_hex_write(buf + n + 6, sha1, ZKL_SHA1_LEN);
 
-    memcpy(p, "%sha1-", 6);
-    p += 6;
-
-    for (i = 0; i < ZKL_SHA1_LEN; i++) {
-        *p++ = zkl_hex[sha1[i] >> 4];
-        *p++ = zkl_hex[sha1[i] & 0xf];
-    }
-
-    return (size_t) (p - buf);
+    return n + ZKL_SHA1_TEXT;
 }
 
 
@@ -364,8 +335,7 @@ zkl_name_prefix_write(char *buf, const zkl_id_t *id, zkl_mode_t mode)
             *p++ = '-';
         }
 
-        *p++ = zkl_hex[bytes[i] >> 4];
-        *p++ = zkl_hex[bytes[i] & 0xf];
+        p = zkl_text_hex_write(p, &bytes[i], 1);
     }
 
     if (zkl_mode_base(mode) == ZKL_SEMAPHORE) {
@@ -374,7 +344,7 @@ zkl_name_prefix_write(char *buf, const zkl_id_t *id, zkl_mode_t mode)
         marker = permits;
 
     } else {
-        marker = zkl_mode_markers[mode];
+        marker = zkl_markers[mode].text;
     }
 
     n = strlen(marker);
@@ -423,7 +393,7 @@ zkl_name_child_read(zkl_child_t *child, const char *name, size_t len)
 
     n = len - ZKL_SEQ_LEN;
 
-    seq = zkl_name_seq_read(name + n);
+    seq = zkl_text_number_read(name + n, ZKL_SEQ_LEN, INT64_MAX);
     if (seq == -1) {
         return -1;
     }
@@ -570,6 +540,32 @@ zkl_name_path_shown(const char *path, size_t len)
 }
 
 
+void
+zkl_name_id_pack(uint8_t *bytes, const zkl_id_t *id)
+{
+    memcpy(bytes, id->random, ZKL_RANDOM_LEN);
+    zkl_name_uint32_write(bytes + ZKL_RANDOM_LEN, id->record);
+}
+
+
+void
+zkl_name_id_unpack(zkl_id_t *id, const uint8_t *bytes)
+{
+    memcpy(id->random, bytes, ZKL_RANDOM_LEN);
+    id->record = zkl_name_uint32_read(bytes + ZKL_RANDOM_LEN);
+}
+
+
+uint32_t
+zkl_name_uint32_read(const uint8_t *bytes)
+{
+    return ((uint32_t) bytes[0] << 24)
+           | ((uint32_t) bytes[1] << 16)
+           | ((uint32_t) bytes[2] << 8)
+           | bytes[3];
+}
+
+
 /* text is not empty and has no slash in it */
 
 static const char *
@@ -632,28 +628,11 @@ zkl_name_segment_is(const char *text, size_t len, const char *word)
 }
 
 
-static void
-zkl_name_id_pack(uint8_t *bytes, const zkl_id_t *id)
-{
-    memcpy(bytes, id->random, ZKL_RANDOM_LEN);
-    zkl_name_uint32_write(bytes + ZKL_RANDOM_LEN, id->record);
-}
-
-
-static void
-zkl_name_id_unpack(zkl_id_t *id, const uint8_t *bytes)
-{
-    memcpy(id->random, bytes, ZKL_RANDOM_LEN);
-    id->record = zkl_name_uint32_read(bytes + ZKL_RANDOM_LEN);
-}
-
-
 /* text has ZKL_UUID_LEN bytes; id is set only if text is a UUID */
 
 static int
 zkl_name_uuid_read(zkl_id_t *id, const char *text)
 {
-    int      high, low;
     size_t   i;
     uint8_t  bytes[ZKL_ID_BYTES];
 
@@ -665,14 +644,11 @@ zkl_name_uuid_read(zkl_id_t *id, const char *text)
             }
         }
 
-        high = zkl_text_hex_read(*text++);
-        low = zkl_text_hex_read(*text++);
-
-        if (high == -1 || low == -1) {
+        if (zkl_text_hex_read(&bytes[i], 1, text) != 0) {
             return -1;
         }
 
-        bytes[i] = (uint8_t) (high << 4 | low);
+        text += 2;
     }
 
     zkl_name_id_unpack(id, bytes);
@@ -681,34 +657,13 @@ zkl_name_uuid_read(zkl_id_t *id, const char *text)
 }
 
 
-/* text has ZKL_SEQ_LEN bytes; returns -1 if a byte is no digit */
-
-static int64_t
-zkl_name_seq_read(const char *text)
-{
-    size_t   i;
-    int64_t  seq;
-
-    seq = 0;
-
-    for  (i = 0; i < ZKL_SEQ_LEN; i++) {
-
-        if (text[i] < '0' || text[i] > '9') {
-            return -1;
-        }
-
-        seq = seq * 10 + (text[i] - '0');
-    }
-
-    return seq;
-}
-
-
 /* returns the length of the marker at the end of name and sets mode, or 0 */
 
 static size_t
 zkl_name_marker_read(zkl_mode_t *mode, const char *name, size_t len)
 {
+    size_t               at;
+    uint32_t             permits;
     const zkl_marker_t  *m;
 
     for  (m = zkl_markers; m->text != NULL; m++) {
@@ -723,37 +678,22 @@ zkl_name_marker_read(zkl_mode_t *mode, const char *name, size_t len)
         }
     }
 
-    return zkl_name_permits_read(mode, name, len);
-}
-
-
-/* the same for "-permitK-"; K has no leading zero */
-
-static size_t
-zkl_name_permits_read(zkl_mode_t *mode, const char *name, size_t len)
-{
-    size_t    at, n;
-    uint32_t  permits, scale;
+    /* "-permitK-"; K has no leading zero */
 
     if (len == 0 || name[len - 1] != '-') {
         return 0;
     }
 
     at = len - 1;
-    permits = 0;
-    scale = 1;
 
-    for  (n = 0; n < ZKL_PERMITS_LEN && at != 0; n++) {
-
-        if (name[at - 1] < '0' || name[at - 1] > '9') {
-            break;
-        }
-
+    while (at != 0 && len - at <= ZKL_PERMITS_LEN
+           && name[at - 1] >= '0' && name[at - 1] <= '9')
+    {
         at--;
-        permits += (uint32_t) (name[at] - '0') * scale;
-        scale *= 10;
     }
 
+    permits = (uint32_t) zkl_text_number_read(name + at, len - 1 - at,
+                                              UINT32_MAX);
     if (name[at] == '0'
         || !zkl_name_mode_check(zkl_semaphore(permits))
         || at < sizeof("-permit") - 1)
@@ -780,16 +720,6 @@ zkl_name_uint32_write(uint8_t *bytes, uint32_t value)
     bytes[1] = (uint8_t) (value >> 16);
     bytes[2] = (uint8_t) (value >> 8);
     bytes[3] = (uint8_t) value;
-}
-
-
-static uint32_t
-zkl_name_uint32_read(const uint8_t *bytes)
-{
-    return ((uint32_t) bytes[0] << 24)
-           | ((uint32_t) bytes[1] << 16)
-           | ((uint32_t) bytes[2] << 8)
-           | bytes[3];
 }
 
 

@@ -25,8 +25,9 @@
 /* bytes of a lock's path, root and name together */
 #define ZKL_PATH_MAX            463
 
-/* bytes of the random part of a claim's id */
+/* bytes of the random part of a claim's id, and of the id */
 #define ZKL_RANDOM_LEN          12
+#define ZKL_ID_BYTES            (ZKL_RANDOM_LEN + 4)
 
 /* bytes of a token, without a NUL */
 #define ZKL_TOKEN_LEN           32
@@ -202,6 +203,13 @@ int zkl_name_token_read(zkl_token_t *token, const char *text, size_t len,
  * id, because the time of memcmp() would help to guess the id.
  */
 int zkl_name_secret_equal(const void *a, const void *b, size_t len);
+
+/* Writes an id as ZKL_ID_BYTES bytes, and reads the bytes. */
+void zkl_name_id_pack(uint8_t *bytes, const zkl_id_t *id);
+void zkl_name_id_unpack(zkl_id_t *id, const uint8_t *bytes);
+
+/* Reads a big-endian number of four bytes. */
+uint32_t zkl_name_uint32_read(const uint8_t *bytes);
 
 /*
  * Returns how many bytes of a znode's path may be written to a log: all, or

@@ -13,26 +13,23 @@
 
 typedef struct {
     const char      *text;
-    size_t           len;
     int64_t          ms;
 } zkl_unit_t;
 
 
-static int zkl_text_base64_digit(char c);
-static int64_t zkl_text_unit_read(const char *text, size_t len, int fraction);
-
-
-static const char  zkl_base64_digits[] =
+const char  zkl_base64_digits[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
+const char  zkl_hex_digits[] = "0123456789abcdef";
+
 static const zkl_unit_t  zkl_units[] = {
-    { "",   0, 1000 },
-    { "ms", 2, 1 },
-    { "s",  1, 1000 },
-    { "m",  1, 60 * 1000 },
-    { "h",  1, 60 * 60 * 1000 },
-    { "d",  1, 24 * 60 * 60 * 1000 },
-    { NULL, 0, 0 }
+    { "",   1000 },
+    { "ms", 1 },
+    { "s",  1000 },
+    { "m",  60 * 1000 },
+    { "h",  60 * 60 * 1000 },
+    { "d",  24 * 60 * 60 * 1000 },
+    { NULL, 0 }
 };
 
 
@@ -69,22 +66,22 @@ zkl_text_base64_write(char *buf, const void *data, size_t len)
 int
 zkl_text_base64_read(void *data, size_t *n, const char *text, size_t len)
 {
-    int        value;
-    size_t     i;
-    uint8_t   *p;
-    uint32_t   bits, left;
+    size_t       i;
+    uint8_t     *p;
+    uint32_t     bits, left;
+    const char  *digit;
 
     p = data;
     bits = 0;
     left = 0;
 
     for (i = 0; i < len; i++) {
-        value = zkl_text_base64_digit(text[i]);
-        if (value == -1) {
+        digit = memchr(zkl_base64_digits, text[i], 64);
+        if (digit == NULL) {
             return -1;
         }
 
-        bits = (bits << 6) | (uint32_t) value;
+        bits = (bits << 6) | (uint32_t) (digit - zkl_base64_digits);
         left += 6;
 
         if (left >= 8) {
@@ -106,22 +103,44 @@ zkl_text_base64_read(void *data, size_t *n, const char *text, size_t len)
 
 
 int64_t
-zkl_text_duration_read(const char *text, size_t len)
+zkl_text_number_read(const char *text, size_t len, int64_t max)
 {
-    size_t   i, start;
-    int64_t  scale, thousandths, unit, value;
+    size_t   i;
+    int64_t  value;
 
     value = 0;
 
-    for (i = 0; i < len && text[i] >= '0' && text[i] <= '9'; i++) {
+    for (i = 0; i < len; i++) {
+
+        if (text[i] < '0' || text[i] > '9') {
+            return -1;
+        }
+
         value = value * 10 + (text[i] - '0');
 
-        if (value > ZKL_DURATION_MAX) {
+        if (value > max) {
             return -1;
         }
     }
 
-    if (i == 0) {
+    return value;
+}
+
+
+int64_t
+zkl_text_duration_read(const char *text, size_t len)
+{
+    size_t             i, start;
+    int64_t            scale, thousandths, value;
+    const zkl_unit_t  *unit;
+
+    for (i = 0; i < len && text[i] >= '0' && text[i] <= '9'; i++) {
+        /* void */
+    }
+
+    value = zkl_text_number_read(text, i, ZKL_DURATION_MAX);
+
+    if (i == 0 || value == -1) {
         return -1;
     }
 
@@ -141,15 +160,42 @@ zkl_text_duration_read(const char *text, size_t len)
         }
     }
 
-    unit = zkl_text_unit_read(text + i, len - i, i != start);
+    for (unit = zkl_units; unit->text != NULL; unit++) {
 
-    if (unit == -1 || value > ZKL_DURATION_MAX / unit) {
+        if (len - i == strlen(unit->text)
+            && memcmp(text + i, unit->text, len - i) == 0)
+        {
+            break;
+        }
+    }
+
+    if (unit->text == NULL
+        || (unit->ms == 1 && i != start)
+        || value > ZKL_DURATION_MAX / unit->ms)
+    {
         return -1;
     }
 
-    value = value * unit + thousandths * unit / 1000;
+    value = value * unit->ms + thousandths * unit->ms / 1000;
 
     return (value <= ZKL_DURATION_MAX) ? value : -1;
+}
+
+
+int
+zkl_text_letters_check(const char *text, size_t len, const char *letters)
+{
+    size_t  i, n;
+
+    n = strlen(letters);
+
+    for (i = 0; i < len; i++) {
+        if (memchr(letters, text[i], n) == NULL) {
+            return 0;
+        }
+    }
+
+    return 1;
 }
 
 
@@ -295,7 +341,7 @@ zkl_text_utf8_next(const char *text, size_t len, size_t *at)
 
 
 int
-zkl_text_hex_read(char c)
+zkl_text_hex_digit(char c)
 {
     if (c >= '0' && c <= '9') {
         return c - '0';
@@ -313,42 +359,36 @@ zkl_text_hex_read(char c)
 }
 
 
-static int
-zkl_text_base64_digit(char c)
+int
+zkl_text_hex_read(uint8_t *bytes, size_t n, const char *text)
 {
-    if (c >= 'A' && c <= 'Z') {
-        return c - 'A';
+    int     high, low;
+    size_t  i;
+
+    for (i = 0; i < n; i++) {
+        high = zkl_text_hex_digit(*text++);
+        low = zkl_text_hex_digit(*text++);
+
+        if (high == -1 || low == -1) {
+            return -1;
+        }
+
+        bytes[i] = (uint8_t) (high << 4 | low);
     }
 
-    if (c >= 'a' && c <= 'z') {
-        return c - 'a' + 26;
-    }
-
-    if (c >= '0' && c <= '9') {
-        return c - '0' + 52;
-    }
-
-    if (c == '-') {
-        return 62;
-    }
-
-    return (c == '_') ? 63 : -1;
+    return 0;
 }
 
 
-/* returns the milliseconds of the unit that text is, or -1 */
-
-static int64_t
-zkl_text_unit_read(const char *text, size_t len, int fraction)
+char *
+zkl_text_hex_write(char *p, const uint8_t *bytes, size_t n)
 {
-    const zkl_unit_t  *u;
+    size_t  i;
 
-    for  (u = zkl_units; u->text != NULL; u++) {
-
-        if (len == u->len && (len == 0 || memcmp(text, u->text, len) == 0)) {
-            return (fraction && u->ms == 1) ? -1 : u->ms;
-        }
+    for (i = 0; i < n; i++) {
+        *p++ = zkl_hex_digits[bytes[i] >> 4];
+        *p++ = zkl_hex_digits[bytes[i] & 0xf];
     }
 
-    return -1;
+    return p;
 }

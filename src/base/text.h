@@ -27,6 +27,10 @@
 #define ZKL_BROKEN              0xffffffff
 
 
+extern const char  zkl_base64_digits[];     /* by value; url-safe */
+extern const char  zkl_hex_digits[];        /* by value, lower case */
+
+
 /*
  * Writes the len bytes at data as base64url without padding (RFC 4648, 5) to
  * buf, which has room for ZKL_BASE64_LEN(len) bytes.  Returns this number;
@@ -40,6 +44,12 @@ size_t zkl_text_base64_write(char *buf, const void *data, size_t len);
  * not write text, to the last bit; the bytes at data are undefined then.
  */
 int zkl_text_base64_read(void *data, size_t *n, const char *text, size_t len);
+
+/*
+ * Reads digits, of which there may be none.  Returns the number, or -1 if a
+ * byte of text is no digit or the number is greater than max.
+ */
+int64_t zkl_text_number_read(const char *text, size_t len, int64_t max);
 
 /*
  * Reads a duration: digits, an optional fraction of up to three digits, and a
@@ -72,8 +82,20 @@ int zkl_text_shown_check(const char *text, size_t len);
  */
 size_t zkl_text_show(char *buf, size_t size, const char *text, size_t len);
 
+/* Returns 1 if text has only bytes of the C string letters, else 0. */
+int zkl_text_letters_check(const char *text, size_t len, const char *letters);
+
 /* Returns the value of a hexadecimal digit of either case, or -1. */
-int zkl_text_hex_read(char c);
+int zkl_text_hex_digit(char c);
+
+/*
+ * Reads 2 * n hexadecimal digits of either case.  Returns 0, or -1 if a byte of
+ * text is none.
+ */
+int zkl_text_hex_read(uint8_t *bytes, size_t n, const char *text);
+
+/* Writes the 2 * n lower-case digits of the bytes to p, and returns the end. */
+char *zkl_text_hex_write(char *p, const uint8_t *bytes, size_t n);
 
 
 #endif /* _ZKL_TEXT_H_INCLUDED_ */

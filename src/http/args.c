@@ -19,10 +19,6 @@ static ngx_int_t ngx_http_zk_lock_args_preference(ngx_http_request_t *r,
     const char *start, ngx_str_t *value);
 static void ngx_http_zk_lock_args_trim(ngx_str_t *value);
 static ngx_uint_t ngx_http_zk_lock_args_is_json(ngx_http_request_t *r);
-static ngx_int_t ngx_http_zk_lock_args_body(ngx_http_request_t *r,
-    zkl_args_t *args, unsigned allowed, ngx_uint_t *status);
-static ngx_int_t ngx_http_zk_lock_args_feed(ngx_http_request_t *r,
-    zkl_args_body_t *body, ngx_buf_t *b);
 
 
 static ngx_str_t  ngx_http_zk_lock_prefer_header = ngx_string("prefer");
@@ -70,6 +66,8 @@ static ngx_int_t
 ngx_http_zk_lock_args_read(ngx_http_request_t *r, zkl_args_t *args,
     unsigned allowed, ngx_uint_t *status)
 {
+    ngx_str_t  text;
+
     if (zkl_args_query_read(args, (char *) r->args.data, r->args.len, allowed)
         != 0)
     {
@@ -90,7 +88,17 @@ ngx_http_zk_lock_args_read(ngx_http_request_t *r, zkl_args_t *args,
         return NGX_ERROR;
     }
 
-    return ngx_http_zk_lock_args_body(r, args, allowed, status);
+    if (ngx_http_zk_lock_body_text(r, &text) != NGX_OK) {
+        *status = NGX_HTTP_INTERNAL_SERVER_ERROR;
+
+        (void) ngx_cpystrn((u_char *) args->error, (u_char *) "no memory",
+                           sizeof(args->error));
+        return NGX_ERROR;
+    }
+
+    return (zkl_args_body_read(args, (char *) text.data, text.len, allowed)
+            == 0)
+           ? NGX_OK : NGX_ERROR;
 }
 
 
@@ -341,75 +349,6 @@ ngx_http_zk_lock_args_is_json(ngx_http_request_t *r)
     last = p + len;
 
     return len > 5 && ngx_strncasecmp(last - 5, (u_char *) "+json", 5) == 0;
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_args_body(ngx_http_request_t *r, zkl_args_t *args,
-    unsigned allowed, ngx_uint_t *status)
-{
-    ngx_int_t         rc;
-    ngx_chain_t      *cl;
-    zkl_args_body_t  *body;
-
-    body = zkl_args_body_open(args, allowed);
-
-    if (body == NULL) {
-        *status = NGX_HTTP_INTERNAL_SERVER_ERROR;
-
-        (void) ngx_cpystrn((u_char *) args->error, (u_char *) "no memory",
-                           sizeof(args->error));
-        return NGX_ERROR;
-    }
-
-    rc = NGX_OK;
-
-    for (cl = r->request_body->bufs; cl && rc == NGX_OK; cl = cl->next) {
-        rc = ngx_http_zk_lock_args_feed(r, body, cl->buf);
-    }
-
-    if (zkl_args_body_close(body) != 0) {
-        return NGX_ERROR;
-    }
-
-    return rc;
-}
-
-
-/* nginx puts the body into a file if client_body_buffer_size is too small. */
-
-static ngx_int_t
-ngx_http_zk_lock_args_feed(ngx_http_request_t *r, zkl_args_body_t *body,
-    ngx_buf_t *b)
-{
-    u_char   buf[1024];
-    off_t    offset;
-    size_t   size;
-    ssize_t  n;
-
-    if (!b->in_file) {
-        size = b->last - b->pos;
-
-        return (zkl_args_body_feed(body, (char *) b->pos, size) == 0)
-               ? NGX_OK : NGX_ERROR;
-    }
-
-    for (offset = b->file_pos; offset < b->file_last; offset += n) {
-
-        size = (size_t) ngx_min(b->file_last - offset, (off_t) sizeof(buf));
-
-        n = ngx_read_file(b->file, buf, size, offset);
-
-        if (n <= 0) {
-            return NGX_ERROR;
-        }
-
-        if (zkl_args_body_feed(body, (char *) buf, n) != 0) {
-            return NGX_ERROR;
-        }
-    }
-
-    return NGX_OK;
 }
 
 

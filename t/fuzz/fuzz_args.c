@@ -5,8 +5,8 @@
  * - Accepted arguments are allowed, and within the bounds of base/args.h; an
  *   argument that was not given was not touched.
  * - Accepted arguments are read as the same if written again: as a query with
- *   every byte escaped, as a body, and as a body that is cut in pieces.  So a
- *   query and a body with the same arguments are the same.
+ *   every byte escaped, and as a body.  So a query and a body with the same
+ *   arguments are the same.
  * - A body that the naive reader refuses is refused.
  * - Each refusal has a sentence that can be shown, and is not cut off.
  */
@@ -38,7 +38,7 @@ static const char  *const field_names[] = {
 static int read_query(zkl_args_t *args, const char *text, size_t len,
     unsigned allowed);
 static int read_body(zkl_args_t *args, const char *text, size_t len,
-    unsigned allowed, fuzz_input_t *cuts);
+    unsigned allowed);
 static int blank(const char *text, size_t len);
 static void check_error(const zkl_args_t *args);
 static void check_args(const zkl_args_t *args, unsigned allowed);
@@ -47,15 +47,14 @@ static void check_text(const zkl_args_t *args, unsigned field,
 static void check_letters(const char *text, size_t len, const char *letters);
 static void check_names(const zkl_args_t *args);
 static void check_twins(const char *text, size_t len, unsigned allowed);
-static void check_again(const zkl_args_t *args, unsigned allowed,
-    fuzz_input_t *cuts);
+static void check_again(const zkl_args_t *args, unsigned allowed);
 static size_t as_query(char *buf, const zkl_args_t *args);
 static size_t as_body(char *buf, const zkl_args_t *args);
 static size_t value_of(char *buf, const zkl_args_t *args, unsigned field);
 static int same(const zkl_args_t *one, const zkl_args_t *two);
 
 
-/* the allowed arguments, body or query, the cuts of a body, then the text */
+/* body or query, the allowed arguments, then the text */
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -63,7 +62,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int           rc;
     char         *text;
     unsigned      allowed, body;
-    fuzz_input_t  in, cuts;
+    fuzz_input_t  in;
     zkl_args_t   *args;
 
     in.data = data;
@@ -72,7 +71,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     body = fuzz_byte(&in) & 1;
     allowed = fuzz_byte(&in);
     allowed = (allowed == 0) ? ALL : (allowed * 0x01010101u) & ALL;
-    cuts.left = fuzz_bytes(&in, &cuts.data, 4);
 
     if (in.left > 3000) {
         return 0;
@@ -81,12 +79,12 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     text = fuzz_block(in.data, in.left);
     args = fuzz_block(NULL, sizeof(zkl_args_t));
 
-    rc = body ? read_body(args, text, in.left, allowed, &cuts)
+    rc = body ? read_body(args, text, in.left, allowed)
               : read_query(args, text, in.left, allowed);
 
     if (rc == 0) {
         check_args(args, allowed);
-        check_again(args, allowed, &cuts);
+        check_again(args, allowed);
 
     } else {
         check_error(args);
@@ -119,39 +117,11 @@ read_query(zkl_args_t *args, const char *text, size_t len, unsigned allowed)
 
 
 static int
-read_body(zkl_args_t *args, const char *text, size_t len, unsigned allowed,
-    fuzz_input_t *cuts)
+read_body(zkl_args_t *args, const char *text, size_t len, unsigned allowed)
 {
-    int               fed, rc;
-    char             *piece;
-    size_t            n;
-    zkl_args_body_t  *body;
-
     memset(args, 0, sizeof(zkl_args_t));
 
-    body = zkl_args_body_open(args, allowed);
-    rule(body != NULL, "no memory");
-
-    fed = 0;
-
-    while (len != 0 && fed == 0) {
-        n = (cuts != NULL && cuts->left) ? fuzz_byte(cuts) : len;
-        n = (n < len) ? n : len;
-
-        piece = fuzz_block(text, n);
-        fed = zkl_args_body_feed(body, piece, n);
-        fuzz_block_free(piece);
-
-        text += n;
-        len -= n;
-    }
-
-    rc = zkl_args_body_close(body);
-
-    rule(rc == 0 || rc == -1, "close says %d", rc);
-    rule(fed == 0 || rc == -1, "close forgets that feed failed");
-
-    return rc;
+    return zkl_args_body_read(args, text, len, allowed);
 }
 
 
@@ -362,7 +332,7 @@ check_twins(const char *text, size_t len, unsigned allowed)
 
 
 static void
-check_again(const zkl_args_t *args, unsigned allowed, fuzz_input_t *cuts)
+check_again(const zkl_args_t *args, unsigned allowed)
 {
     char        *buf, *text;
     size_t       n;
@@ -385,13 +355,9 @@ check_again(const zkl_args_t *args, unsigned allowed, fuzz_input_t *cuts)
     n = as_body(buf, args);
     text = fuzz_block(buf, n);
 
-    rule(read_body(again, text, n, allowed, NULL) == 0, "as a body: %s",
+    rule(read_body(again, text, n, allowed) == 0, "as a body: %s",
          again->error);
     rule(same(args, again), "another body: %.*s", (int) n, text);
-
-    rule(read_body(again, text, n, allowed, cuts) == 0, "in pieces: %s",
-         again->error);
-    rule(same(args, again), "another body, in pieces");
 
     fuzz_block_free(text);
     fuzz_block_free(buf);

@@ -3,8 +3,7 @@
  * The reader of JSON, Terraform's object, and the writer.
  *
  * - A value is taken exactly if the naive reader takes the value, and the value
- *   is not too deep or too long.  The copy is the naive reader's, byte by byte,
- *   independent of the pieces that the text is cut into.
+ *   is not too deep or too long.  The copy is the naive reader's, byte by byte.
  * - A copy is copied again unchanged.
  * - All members that are read of Terraform's object are the naive reader's.
  * - The writer writes an object as the naive reader's compact text, which the
@@ -24,40 +23,28 @@
 static naive_json_t  naive, again;
 
 
-static void check_value(const char *text, size_t len, fuzz_input_t *cuts,
-    size_t memory);
+static void check_value(const char *text, size_t len);
 static int copy_value(char *data, size_t *data_len, const char *text,
-    size_t len, fuzz_input_t *cuts, size_t memory);
+    size_t len);
 static void check_terraform(const char *text, size_t len);
 static void check_writer(void);
 
 
-/* the reader's memory, the cuts of the text, then the text */
-
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char          *text;
-    size_t         memory;
-    fuzz_input_t   in, cuts;
+    char  *text;
 
-    in.data = data;
-    in.left = size;
-
-    memory = 16 + fuzz_below(&in, 65536);
-
-    cuts.left = fuzz_bytes(&in, &cuts.data, 4);
-
-    if (in.left > 2048) {
+    if (size > 2048) {
         return 0;
     }
 
-    text = fuzz_block(in.data, in.left);
+    text = fuzz_block(data, size);
 
-    naive_json(&naive, text, in.left);
+    naive_json(&naive, text, size);
 
-    check_value(text, in.left, &cuts, memory);
-    check_terraform(text, in.left);
+    check_value(text, size);
+    check_terraform(text, size);
 
     if (naive.valid && naive.type == '{') {
         check_writer();
@@ -70,19 +57,18 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 
 static void
-check_value(const char *text, size_t len, fuzz_input_t *cuts, size_t memory)
+check_value(const char *text, size_t len)
 {
-    int            rc, ok;
-    char          *data;
-    size_t         n;
-    fuzz_input_t   none;
+    int      rc, ok;
+    char    *data;
+    size_t   n;
 
     data = fuzz_block(NULL, ZKL_DATA_MAX + 1);
 
     ok = naive.valid && naive.depth <= ZKL_DATA_DEPTH
          && naive.len <= ZKL_DATA_MAX;
 
-    rc = copy_value(data, &n, text, len, cuts, memory);
+    rc = copy_value(data, &n, text, len);
 
     rule((rc == 0) == ok, "%.*s: read says %d", (int) len, text, rc);
     rule(n <= ZKL_DATA_MAX, "%zu bytes", n);
@@ -92,9 +78,7 @@ check_value(const char *text, size_t len, fuzz_input_t *cuts, size_t memory)
              "%.*s is copied", (int) n, data);
         rule(data[n] == '\0', "no NUL");
 
-        none.left = 0;
-        rc = copy_value(data, &n, naive.compact, naive.len, &none,
-                        ZKL_JSON_READER_MEMORY);
+        rc = copy_value(data, &n, naive.compact, naive.len);
 
         rule(rc == 0 && n == naive.len
              && memcmp(data, naive.compact, n) == 0, "is not stable");
@@ -105,46 +89,27 @@ check_value(const char *text, size_t len, fuzz_input_t *cuts, size_t memory)
 
 
 static int
-copy_value(char *data, size_t *data_len, const char *text, size_t len,
-    fuzz_input_t *cuts, size_t memory)
+copy_value(char *data, size_t *data_len, const char *text, size_t len)
 {
-    int                rc, fed;
-    char              *area, *error, *piece;
+    int                rc;
+    char              *error;
     size_t             n;
     zkl_json_reader_t  r;
 
     memset(&r, 0, sizeof(r));
 
-    area = fuzz_block(NULL, memory);
     error = fuzz_block(NULL, ZKL_ERROR_MAX);
     error[0] = '\0';
 
     *data_len = 0;
 
     r.what = "the value";
+    r.copied = r.what;
     r.data = data;
     r.data_len = data_len;
     r.error = error;
 
-    rule(zkl_json_reader_open(&r, area, memory) == 0, "no memory");
-
-    fed = 0;
-
-    while (len != 0 && fed == 0) {
-        n = cuts->left ? fuzz_byte(cuts) : len;
-        n = (n < len) ? n : len;
-
-        piece = fuzz_block(text, n);
-        fed = zkl_json_reader_feed(&r, piece, n);
-        fuzz_block_free(piece);
-
-        text += n;
-        len -= n;
-    }
-
-    rc = zkl_json_reader_close(&r);
-
-    rule(fed == 0 || rc != 0, "close forgets that feed failed");
+    rc = zkl_json_read(&r, text, len);
 
     if (rc != 0) {
         n = strnlen(error, ZKL_ERROR_MAX);
@@ -152,7 +117,6 @@ copy_value(char *data, size_t *data_len, const char *text, size_t len,
         rule(naive_shown(error, n), "an error that cannot be shown");
     }
 
-    fuzz_block_free(area);
     fuzz_block_free(error);
 
     return rc;

@@ -1,6 +1,6 @@
 
 /*
- * Arguments, from a query and from a body that is cut into any pieces.
+ * Arguments, from a query and from a body.
  */
 
 
@@ -399,54 +399,32 @@ read_query(zkl_args_t *args, const char *query, size_t len, unsigned allowed)
 }
 
 
-/* adds text to args in pieces of up to `piece` bytes, a block for each piece */
+/* adds text to args, from a block of its own */
 
 static int
-add_body(zkl_args_t *args, const char *text, size_t len, size_t piece,
-    unsigned allowed)
+add_body(zkl_args_t *args, const char *text, size_t len, unsigned allowed)
 {
-    int               rc;
-    char             *copy;
-    size_t            n;
-    zkl_args_body_t  *body;
+    int    rc;
+    char  *copy;
 
-    body = zkl_args_body_open(args, allowed);
-    assert_non_null(body);
+    copy = malloc((len != 0) ? len : 1);
+    assert_non_null(copy);
+    memcpy(copy, text, len);
 
-    rc = 0;
+    rc = zkl_args_body_read(args, copy, len, allowed);
 
-    while (len != 0 && rc == 0) {
-        n = (len < piece) ? len : piece;
+    free(copy);
 
-        copy = malloc(n);
-        assert_non_null(copy);
-        memcpy(copy, text, n);
-
-        rc = zkl_args_body_feed(body, copy, n);
-
-        free(copy);
-
-        text += n;
-        len -= n;
-    }
-
-    if (zkl_args_body_close(body) != 0) {
-        return -1;
-    }
-
-    assert_int_equal(rc, 0);
-
-    return 0;
+    return rc;
 }
 
 
 static int
-read_body(zkl_args_t *args, const char *text, size_t len, size_t piece,
-    unsigned allowed)
+read_body(zkl_args_t *args, const char *text, size_t len, unsigned allowed)
 {
     memset(args, 0, sizeof(zkl_args_t));
 
-    return add_body(args, text, len, piece, allowed);
+    return add_body(args, text, len, allowed);
 }
 
 
@@ -594,7 +572,7 @@ test_not_allowed(void **state)
                                 -1);
     check_error(&args, "mode", "the argument \"mode\" has no place");
 
-    assert_int_equal(read_body(&args, text_of("{\"data\":{}}"), 100,
+    assert_int_equal(read_body(&args, text_of("{\"data\":{}}"),
                                ALL & ~(unsigned) ZKL_ARG_DATA), -1);
     check_error(&args, "data", "the field \"data\" has no place");
 
@@ -602,23 +580,22 @@ test_not_allowed(void **state)
                                 ALL & ~(unsigned) ZKL_ARG_DURABLE), -1);
     check_error(&args, "durable", "the argument \"durable\" has no place");
 
-    assert_int_equal(read_body(&args, text_of("{\"durable\":1}"), 100,
+    assert_int_equal(read_body(&args, text_of("{\"durable\":1}"),
                                ALL & ~(unsigned) ZKL_ARG_DURABLE), -1);
     check_error(&args, "durable", "the field \"durable\" has no place");
 
-    assert_int_equal(read_body(&args, text_of("{\"durable\":\"1\"}"), 100,
+    assert_int_equal(read_body(&args, text_of("{\"durable\":\"1\"}"),
                                ZKL_ARG_DURABLE), 0);
     assert_int_equal(args.given, ZKL_ARG_DURABLE);
 
     assert_int_equal(read_query(&args, text_of("wait=1"), 0), -1);
-    assert_int_equal(read_body(&args, text_of("{}"), 100, 0), 0);
+    assert_int_equal(read_body(&args, text_of("{}"), 0), 0);
 }
 
 
 static void
 test_body(void **state)
 {
-    size_t      piece;
     zkl_args_t  args;
 
     static const char  text[] =
@@ -629,30 +606,26 @@ test_body(void **state)
 
     (void) state;
 
-    for (piece = 1; piece <= sizeof(text); piece++) {
+    assert_int_equal(read_body(&args, text_of(text), ALL), 0);
 
-        assert_int_equal(read_body(&args, text_of(text), piece, ALL), 0);
-
-        assert_int_equal(args.given, OLD);
-        assert_int_equal(args.wait, 10000);
-        assert_int_equal(args.ttl, 1500);
-        assert_string_equal(args.mode, "shared");
-        assert_int_equal(args.mode_len, 6);
-        assert_string_equal(args.hold, "connection");
-        assert_int_equal(args.hold_len, 10);
-        assert_string_equal(args.owner, "J\xc3\xbcrgen \xc3\xbc "
-                                        "\xf0\x9f\x94\x92 \"/");
-        assert_int_equal(args.owner_len, strlen(args.owner));
-        assert_string_equal(args.data, "{\"a\":[1e400,\"\xc3\xbc\xc3\xbc\"]}");
-        assert_int_equal(args.data_len, strlen(args.data));
-    }
+    assert_int_equal(args.given, OLD);
+    assert_int_equal(args.wait, 10000);
+    assert_int_equal(args.ttl, 1500);
+    assert_string_equal(args.mode, "shared");
+    assert_int_equal(args.mode_len, 6);
+    assert_string_equal(args.hold, "connection");
+    assert_int_equal(args.hold_len, 10);
+    assert_string_equal(args.owner, "J\xc3\xbcrgen \xc3\xbc "
+                                    "\xf0\x9f\x94\x92 \"/");
+    assert_int_equal(args.owner_len, strlen(args.owner));
+    assert_string_equal(args.data, "{\"a\":[1e400,\"\xc3\xbc\xc3\xbc\"]}");
+    assert_int_equal(args.data_len, strlen(args.data));
 }
 
 
 static void
 test_body_of_new_fields(void **state)
 {
-    size_t      piece;
     zkl_args_t  args;
 
     static const char  text[] =
@@ -664,52 +637,48 @@ test_body_of_new_fields(void **state)
 
     (void) state;
 
-    for (piece = 1; piece <= sizeof(text); piece++) {
+    assert_int_equal(read_body(&args, text_of(text), ALL), 0);
 
-        assert_int_equal(read_body(&args, text_of(text), piece, ALL), 0);
+    assert_int_equal(args.given, NEW|ZKL_ARG_NAMES|ZKL_ARG_MODE);
+    assert_int_equal(args.permits, 305);
+    assert_string_equal(args.until, "free");
+    assert_int_equal(args.until_len, 4);
+    assert_string_equal(args.prefix, "a/\xc3\xbc");
+    assert_int_equal(args.prefix_len, strlen(args.prefix));
+    assert_int_equal(args.limit, 7);
+    assert_string_equal(args.after, "Az09-_");
+    assert_int_equal(args.after_len, 6);
+    assert_string_equal(args.mode, "semaphore");
+    assert_int_equal(args.holders, 1);
+    assert_string_equal(args.sort, "waiting");
 
-        assert_int_equal(args.given, NEW|ZKL_ARG_NAMES|ZKL_ARG_MODE);
-        assert_int_equal(args.permits, 305);
-        assert_string_equal(args.until, "free");
-        assert_int_equal(args.until_len, 4);
-        assert_string_equal(args.prefix, "a/\xc3\xbc");
-        assert_int_equal(args.prefix_len, strlen(args.prefix));
-        assert_int_equal(args.limit, 7);
-        assert_string_equal(args.after, "Az09-_");
-        assert_int_equal(args.after_len, 6);
-        assert_string_equal(args.mode, "semaphore");
-        assert_int_equal(args.holders, 1);
-        assert_string_equal(args.sort, "waiting");
+    assert_string_equal(args.names, "B/a/a b/aa/b/\xc3\xbc");
+    assert_int_equal(args.names_len, strlen(args.names));
+    assert_int_equal(args.nnames, 6);
 
-        assert_string_equal(args.names, "B/a/a b/aa/b/\xc3\xbc");
-        assert_int_equal(args.names_len, strlen(args.names));
-        assert_int_equal(args.nnames, 6);
-    }
-
-    assert_int_equal(read_body(&args, text_of("{\"permits\":\"1000\"}"), 100,
+    assert_int_equal(read_body(&args, text_of("{\"permits\":\"1000\"}"),
                                ALL), 0);
     assert_int_equal(args.permits, 1000);
 
-    assert_int_equal(read_body(&args, text_of("{\"names\":[\"a\"]}"), 100,
-                               ALL), 0);
+    assert_int_equal(read_body(&args, text_of("{\"names\":[\"a\"]}"), ALL), 0);
     assert_int_equal(args.given, ZKL_ARG_NAMES);
     assert_string_equal(args.names, "a");
     assert_int_equal(args.nnames, 1);
 
     /* the names of another body replace the names of the first body */
 
-    assert_int_equal(add_body(&args, text_of("{\"names\":[\"c\",\"b\"]}"), 100,
+    assert_int_equal(add_body(&args, text_of("{\"names\":[\"c\",\"b\"]}"),
                               ALL), 0);
     assert_string_equal(args.names, "b/c");
     assert_int_equal(args.names_len, 3);
     assert_int_equal(args.nnames, 2);
 
-    assert_int_equal(add_body(&args, text_of("{\"names\":[\"d\"]}"), 100, ALL),
+    assert_int_equal(add_body(&args, text_of("{\"names\":[\"d\"]}"), ALL),
                      0);
     assert_string_equal(args.names, "d");
     assert_int_equal(args.nnames, 1);
 
-    assert_int_equal(read_body(&args, text_of("{\"names\":[\"a\"]}"), 100,
+    assert_int_equal(read_body(&args, text_of("{\"names\":[\"a\"]}"),
                                ALL & ~(unsigned) ZKL_ARG_NAMES), -1);
     check_error(&args, "names", "the field \"names\" has no place");
     assert_int_equal(args.nnames, 0);
@@ -751,7 +720,7 @@ test_names_are_sorted(void **state)
             strcat(text, (n == 1) ? "\"]}" : "\",");
         }
 
-        assert_int_equal(read_body(&args, text, strlen(text), 100, ALL), 0);
+        assert_int_equal(read_body(&args, text, strlen(text), ALL), 0);
         assert_string_equal(args.names, "a/a b/a./a0/\xc3\xa4");
         assert_int_equal(args.nnames, 5);
     }
@@ -782,7 +751,7 @@ read_names(zkl_args_t *args, size_t n, size_t len, size_t last)
 
     p += sprintf(p - 1, "]}") - 1;
 
-    rc = read_body(args, text, (size_t) (p - text), 1000, ALL);
+    rc = read_body(args, text, (size_t) (p - text), ALL);
 
     free(text);
 
@@ -838,11 +807,11 @@ test_empty_body(void **state)
 
     (void) state;
 
-    assert_int_equal(read_body(&args, "", 0, 1, ALL), 0);
+    assert_int_equal(read_body(&args, "", 0, ALL), 0);
     assert_int_equal(args.given, 0);
-    assert_int_equal(read_body(&args, text_of(" \r\n\t "), 1, ALL), 0);
+    assert_int_equal(read_body(&args, text_of(" \r\n\t "), ALL), 0);
     assert_int_equal(args.given, 0);
-    assert_int_equal(read_body(&args, text_of(" {} \n"), 1, ALL), 0);
+    assert_int_equal(read_body(&args, text_of(" {} \n"), ALL), 0);
     assert_int_equal(args.given, 0);
 }
 
@@ -859,8 +828,7 @@ test_body_wins(void **state)
                                         "&data={\"from\":\"query\"}"),
                                 ALL), 0);
     assert_int_equal(add_body(&args, text_of("{\"data\":[7],\"owner\":\"me\","
-                                      "\"wait\":0,\"ttl\":9}"),
-                              3, ALL), 0);
+                                      "\"wait\":0,\"ttl\":9}"), ALL), 0);
 
     assert_string_equal(args.data, "[7]");
     assert_int_equal(args.data_len, 3);
@@ -875,43 +843,18 @@ test_body_wins(void **state)
 static void
 test_body_refusals(void **state)
 {
-    size_t            piece;
     zkl_args_t        args;
     const refusal_t  *r;
 
     (void) state;
 
     for (r = body_refusals; r->text != NULL; r++) {
-        for (piece = 1; piece <= r->len; piece += 1 + piece / 8) {
-
-            if (read_body(&args, r->text, r->len, piece, ALL) != -1) {
-                fail_msg("%s: taken", r->text);
-            }
-
-            check_error(&args, r->text, r->error);
+        if (read_body(&args, r->text, r->len, ALL) != -1) {
+            fail_msg("%s: taken", r->text);
         }
+
+        check_error(&args, r->text, r->error);
     }
-}
-
-
-static void
-test_feed_after_error(void **state)
-{
-    zkl_args_t        args;
-    zkl_args_body_t  *body;
-
-    (void) state;
-
-    memset(&args, 0, sizeof(zkl_args_t));
-
-    body = zkl_args_body_open(&args, ALL);
-    assert_non_null(body);
-
-    assert_int_equal(zkl_args_body_feed(body, text_of("{\"x\":1}")), -1);
-    assert_int_equal(zkl_args_body_feed(body, text_of("{}")), -1);
-    assert_int_equal(zkl_args_body_close(body), -1);
-
-    check_error(&args, "x", "unknown field \"x\"");
 }
 
 
@@ -940,7 +883,7 @@ test_error_of_long_names(void **state)
 
             strcat(text, "\":1}");
 
-            assert_int_equal(read_body(&args, text, strlen(text), 1000, ALL),
+            assert_int_equal(read_body(&args, text, strlen(text), ALL),
                              -1);
             check_error(&args, text, "unknown field \"");
             assert_int_equal(args.error[strlen(args.error) - 1], '"');
@@ -966,12 +909,10 @@ test_data(void **state)
         (void) snprintf(text, sizeof(text), "{\"data\":%s,\"ttl\":1}",
                         c->text);
 
-        for (i = 1; i < 60; i++) {
-            assert_int_equal(read_body(&args, text, strlen(text), i, ALL), 0);
-            assert_string_equal(args.data, compact);
-            assert_int_equal(args.data_len, strlen(compact));
-            assert_int_equal(args.ttl, 1000);
-        }
+        assert_int_equal(read_body(&args, text, strlen(text), ALL), 0);
+        assert_string_equal(args.data, compact);
+        assert_int_equal(args.data_len, strlen(compact));
+        assert_int_equal(args.ttl, 1000);
 
         p = text + sprintf(text, "data=");
 
@@ -1001,7 +942,7 @@ test_data_limit(void **state)
     memcpy(text, "{\"data\":[\"", 10);
     memcpy(text + 10 + ZKL_DATA_MAX - 3, "\"]}", 4);
 
-    assert_int_equal(read_body(&args, text, strlen(text), 64, ALL), -1);
+    assert_int_equal(read_body(&args, text, strlen(text), ALL), -1);
     check_error(&args, "data", "\"data\" is longer than 1024 bytes");
 
     /* a string of n bytes is n + 2 bytes of JSON */
@@ -1012,12 +953,12 @@ test_data_limit(void **state)
         memcpy(text + 9 + len - 2, "\"}", 3);
 
         if (len <= ZKL_DATA_MAX) {
-            assert_int_equal(read_body(&args, text, strlen(text), 64, ALL), 0);
+            assert_int_equal(read_body(&args, text, strlen(text), ALL), 0);
             assert_int_equal(args.data_len, len);
             assert_int_equal(strlen(args.data), len);
 
         } else {
-            assert_int_equal(read_body(&args, text, strlen(text), 64, ALL),
+            assert_int_equal(read_body(&args, text, strlen(text), ALL),
                              -1);
             check_error(&args, "data", "\"data\" is longer than 1024 bytes");
         }
@@ -1031,42 +972,50 @@ test_data_limit(void **state)
 }
 
 
-/* white space does not count, but the length of a token has a limit */
+/* white space does not count for data, but a text has a limit */
 
 static void
-test_huge_texts(void **state)
+test_long_texts(void **state)
 {
-    char       *text;
+    char        text[ZKL_JSON_MAX + 2];
     size_t      len;
     zkl_args_t  args;
 
     (void) state;
 
-    len = 1 << 20;
-    text = malloc(len);
-    assert_non_null(text);
+    len = ZKL_JSON_MAX;
 
-    memset(text, ' ', len);
+    memset(text, ' ', len + 1);
     memcpy(text, "{\"data\":[", 9);
     memcpy(text + len - 13, "1],\"ttl\":\"5\"}", 13);
-    assert_int_equal(read_body(&args, text, len, 5000, ALL), 0);
+    assert_int_equal(read_body(&args, text, len, ALL), 0);
     assert_string_equal(args.data, "[1]");
     assert_int_equal(args.ttl, 5000);
 
+    assert_int_equal(read_body(&args, text, len + 1, ALL), -1);
+    check_error(&args, "long", "the body is longer than 8192 bytes");
+
+    /* the longest strings, with and without an end, of any kind */
+
     memset(text, 'a', len);
     memcpy(text, "{\"owner\":\"", 10);
-    assert_int_equal(read_body(&args, text, len, 5000, ALL), -1);
-    check_error(&args, "owner", "a string or a number in the body is too");
+    assert_int_equal(read_body(&args, text, len, ALL), -1);
+    check_error(&args, "owner", "the body is not valid JSON (premature EOF)");
+
+    memcpy(text + len - 4, "\\n\"}", 4);
+    assert_int_equal(read_body(&args, text, len, ALL), -1);
+    check_error(&args, "owner", "\"owner\" takes a string");
 
     memset(text, '1', len);
     memcpy(text, "{\"ttl\":", 7);
-    assert_int_equal(read_body(&args, text, len, 5000, ALL), -1);
-    check_error(&args, "ttl", "a string or a number in the body is too");
+    text[len - 1] = '}';
+    assert_int_equal(read_body(&args, text, len, ALL), -1);
+    check_error(&args, "ttl", "\"ttl\" takes a duration");
 
-    memset(text, '1', len);
+    memset(text, '1', len + 1);
     memcpy(text, "data=", 5);
-    assert_int_equal(read_query(&args, text, len, ALL), -1);
-    check_error(&args, "data", "too long");
+    assert_int_equal(read_query(&args, text, len + 1, ALL), -1);
+    check_error(&args, "data", "\"data\" is longer than 1024 bytes");
 
     /* the longest string that fits into data: escapes of six bytes */
 
@@ -1079,12 +1028,8 @@ test_huge_texts(void **state)
 
     len += (size_t) sprintf(text + len, "\"}");
 
-    assert_int_equal(read_body(&args, text, len, 5000, ALL), 0);
+    assert_int_equal(read_body(&args, text, len, ALL), 0);
     assert_int_equal(args.data_len, ZKL_DATA_MAX);
-    assert_int_equal(read_body(&args, text, len, 1, ALL), 0);
-    assert_int_equal(args.data_len, ZKL_DATA_MAX);
-
-    free(text);
 }
 
 
@@ -1104,11 +1049,10 @@ main(void)
         cmocka_unit_test(test_empty_body),
         cmocka_unit_test(test_body_wins),
         cmocka_unit_test(test_body_refusals),
-        cmocka_unit_test(test_feed_after_error),
         cmocka_unit_test(test_error_of_long_names),
         cmocka_unit_test(test_data),
         cmocka_unit_test(test_data_limit),
-        cmocka_unit_test(test_huge_texts),
+        cmocka_unit_test(test_long_texts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 
 /*
  * The writer: answers, and calls that must not become an answer.  Tests of the
- * reader are in test_args.c and test_claim_data.c; here is the reader's memory.
+ * reader are in test_args.c, test_claim_data.c and test_terraform.c.
  */
 
 
