@@ -74,7 +74,6 @@ static void zkl_names_failed(zkl_names_t *names, zkl_rc_e rc);
 static void zkl_names_forget(zkl_names_t *names);
 static void zkl_names_forget_infos(zkl_named_t *named);
 static void zkl_names_tell(zkl_names_t *names, zkl_answer_e answer);
-static void zkl_names_free(zkl_names_t *names);
 
 
 zkl_names_t *
@@ -148,13 +147,6 @@ zkl_names(zkl_worker_t *worker, zkl_names_question_t *question)
     ngx_post_event(&names->timer, &ngx_posted_events);
 
     return names;
-}
-
-
-void
-zkl_names_leave(zkl_names_t *names)
-{
-    zkl_names_free(names);
 }
 
 
@@ -1047,13 +1039,15 @@ zkl_names_tell(zkl_names_t *names, zkl_answer_e answer)
 {
     names->handler(names, answer);
 
-    zkl_names_free(names);
+    zkl_names_leave(names);
 }
 
 
-static void
-zkl_names_free(zkl_names_t *names)
+void
+zkl_names_leave(void *data)
 {
+    zkl_names_t *names = data;
+
     zkl_names_forget(names);
 
     zkl_names_unwait(names);

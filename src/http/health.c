@@ -117,9 +117,7 @@ ngx_http_zk_lock_health_tell(ngx_http_request_t *r,
                                           + counts.states[ZKL_RECORD_WAITING]);
     }
 
-    zkl_json_end_object(json);
-
-    return ngx_http_zk_lock_send(r, status, "application/json", json);
+    return ngx_http_zk_lock_send(r, status, json);
 }
 
 

@@ -27,13 +27,7 @@
 #include "base/terraform.h"
 
 
-static ngx_int_t ngx_http_zk_lock_terraform_unlock_any(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_terraform_t *t);
-static ngx_int_t ngx_http_zk_lock_terraform_args(ngx_http_request_t *r,
-    zkl_args_t *args);
-static ngx_int_t ngx_http_zk_lock_terraform_unlock(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_terraform_t *t);
 static void ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *call,
     zkl_answer_e answer);
@@ -46,10 +40,11 @@ static ngx_int_t ngx_http_zk_lock_terraform_done(ngx_http_request_t *r,
 ngx_int_t
 ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
-    int              rc;
-    ngx_str_t        text;
-    ngx_uint_t       sure;
-    zkl_terraform_t  t;
+    int                           rc;
+    ngx_str_t                     text, id;
+    ngx_uint_t                    sure;
+    zkl_terraform_t               t;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
 
     sure = (r->method & (NGX_HTTP_LOCK|NGX_HTTP_UNLOCK)) != 0;
 
@@ -62,7 +57,21 @@ ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     }
 
     if (r->method == NGX_HTTP_UNLOCK && text.len == 0) {
-        return ngx_http_zk_lock_terraform_unlock_any(r, ctx);
+
+        /* "terraform force-unlock" has no body, and so names no holder */
+
+        zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+        if (!zlcf->admin) {
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_FORBIDDEN,
+                                            "an UNLOCK without a body breaks "
+                                            "any lock, which zk_lock_admin "
+                                            "does not allow here");
+        }
+
+        ctx->plain = 1;
+
+        return ngx_http_zk_lock_admin(r, ctx, ZKL_BREAK);
     }
 
     rc = zkl_terraform_read(&t, (char *) text.data, text.len);
@@ -77,14 +86,12 @@ ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         return NGX_DECLINED;
     }
 
-    if (rc == -1) {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, t.error);
-    }
-
     if (rc != 0) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                        "the body is a JSON object with an "
-                                        "\"ID\"");
+                                        (rc == -1)
+                                        ? t.error
+                                        : "the body is a JSON object with an "
+                                          "\"ID\"");
     }
 
     if (r->method == NGX_HTTP_PUT) {
@@ -97,9 +104,20 @@ ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 
     ctx->plain = 1;
 
-    return (r->method & (NGX_HTTP_LOCK|NGX_HTTP_POST))
-           ? ngx_http_zk_lock_terraform_lock(r, ctx, &t)
-           : ngx_http_zk_lock_terraform_unlock(r, ctx, &t);
+    if (r->method & (NGX_HTTP_LOCK|NGX_HTTP_POST)) {
+        return ngx_http_zk_lock_terraform_lock(r, ctx, &t);
+    }
+
+    id.data = (u_char *) t.id;
+    id.len = t.id_len;
+
+    ngx_http_zk_lock_terraform_hash(&ctx->path, &id, ctx->token.id.random);
+
+    ctx->token.seq = -1;
+    ctx->has_token = 1;
+
+    return ngx_http_zk_lock_request_call(r, ctx, ZKL_BREAK, 0,
+                                     ngx_http_zk_lock_terraform_unlock_handler);
 }
 
 
@@ -110,35 +128,15 @@ ngx_http_zk_lock_terraform_hash(ngx_str_t *path, ngx_str_t *id, uint8_t *hash)
 }
 
 
-/* UNLOCK of "terraform force-unlock" has no body, and so names no holder. */
-
-static ngx_int_t
-ngx_http_zk_lock_terraform_unlock_any(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx)
-{
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
-
-    if (!zlcf->admin) {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_FORBIDDEN,
-                                        "an UNLOCK without a body breaks any "
-                                        "lock, which zk_lock_admin does not "
-                                        "allow here");
-    }
-
-    ctx->plain = 1;
-
-    return ngx_http_zk_lock_admin_break(r, ctx);
-}
-
+/* The client adds the ID to the query, which may also have a wait and a ttl. */
 
 static ngx_int_t
 ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_terraform_t *t)
 {
+    u_char                       *p, *q, *last, *end;
     ngx_int_t                     rc;
-    ngx_str_t                     id;
+    ngx_str_t                     query, id;
     zkl_args_t                    args;
     zkl_claim_data_t              cdata;
     zkl_acquire_t                 acquire;
@@ -150,57 +148,9 @@ ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
     ngx_memzero(&args, sizeof(zkl_args_t));
     ngx_memzero(&cdata, sizeof(zkl_claim_data_t));
 
-    rc = ngx_http_zk_lock_terraform_args(r, &args);
-
-    if (rc == NGX_ERROR) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    if (rc != NGX_OK) {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, args.error);
-    }
-
-    if (!(args.given & ZKL_ARG_TTL)) {
-        args.given |= ZKL_ARG_TTL;
-        args.ttl = (int64_t) zlcf->max_ttl;
-    }
-
-    args.owner_len = t->who_len;
-    args.data_len = t->data_len;
-    ngx_memcpy(args.owner, t->who, t->who_len);
-    ngx_memcpy(args.data, t->data, t->data_len);
-
-    rc = ngx_http_zk_lock_acquire_fill(r, ctx, &args, &acquire, &cdata);
-    if (rc != NGX_OK) {
-        return ngx_http_zk_lock_problem(r, rc, args.error);
-    }
-
-    id.data = (u_char *) t->id;
-    id.len = t->id_len;
-
-    ngx_http_zk_lock_terraform_hash(&ctx->path, &id, hash);
-
-    acquire.key = hash;
-
-    return ngx_http_zk_lock_repeat(r, ctx, &acquire);
-}
-
-
-/*
- * Reads the query, without the ID that the client adds to the address.  Returns
- * NGX_OK, NGX_DECLINED if the query is wrong, or NGX_ERROR if memory is short.
- */
-
-static ngx_int_t
-ngx_http_zk_lock_terraform_args(ngx_http_request_t *r, zkl_args_t *args)
-{
-    u_char     *p, *q, *last, *end;
-    ngx_str_t   query;
-
-    query.len = 0;
     query.data = ngx_pnalloc(r->pool, r->args.len + 1);
     if (query.data == NULL) {
-        return NGX_ERROR;
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     p = r->args.data;
@@ -221,33 +171,41 @@ ngx_http_zk_lock_terraform_args(ngx_http_request_t *r, zkl_args_t *args)
 
     query.len = q - query.data;
 
-    if (zkl_args_query_read(args, (char *) query.data, query.len,
+    if (zkl_args_query_read(&args, (char *) query.data, query.len,
                             ZKL_ARG_WAIT|ZKL_ARG_TTL)
         != 0)
     {
-        return NGX_DECLINED;
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, args.error);
     }
 
-    return NGX_OK;
-}
+    if (!(args.given & ZKL_ARG_TTL)) {
+        args.given |= ZKL_ARG_TTL;
+        args.ttl = (int64_t) zlcf->max_ttl;
 
+    } else if (args.ttl == 0) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "\"ttl\" takes a duration above "
+                                        "zero");
+    }
 
-static ngx_int_t
-ngx_http_zk_lock_terraform_unlock(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_terraform_t *t)
-{
-    ngx_str_t  id;
+    args.owner_len = t->who_len;
+    args.data_len = t->data_len;
+    ngx_memcpy(args.owner, t->who, t->who_len);
+    ngx_memcpy(args.data, t->data, t->data_len);
+
+    rc = ngx_http_zk_lock_acquire_fill(r, ctx, &args, &acquire, &cdata);
+    if (rc != NGX_OK) {
+        return ngx_http_zk_lock_problem(r, rc, args.error);
+    }
 
     id.data = (u_char *) t->id;
     id.len = t->id_len;
 
-    ngx_http_zk_lock_terraform_hash(&ctx->path, &id, ctx->token.id.random);
+    ngx_http_zk_lock_terraform_hash(&ctx->path, &id, hash);
 
-    ctx->token.seq = -1;
-    ctx->has_token = 1;
+    acquire.key = hash;
 
-    return ngx_http_zk_lock_request_call(r, ctx, ZKL_BREAK, 0,
-                                     ngx_http_zk_lock_terraform_unlock_handler);
+    return ngx_http_zk_lock_repeat(r, ctx, &acquire);
 }
 
 
