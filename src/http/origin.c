@@ -20,8 +20,6 @@
 
 static ngx_uint_t ngx_http_zk_lock_origin_foreign(ngx_http_request_t *r,
     ngx_str_t *origin, ngx_str_t *site);
-static ngx_uint_t ngx_http_zk_lock_origin_own(ngx_http_request_t *r,
-    ngx_str_t *origin);
 static ngx_uint_t ngx_http_zk_lock_origin_equal(ngx_str_t *one, ngx_str_t *two);
 
 
@@ -89,13 +87,19 @@ ngx_http_zk_lock_origin_check(ngx_http_request_t *r)
 
 /*
  * The browser's word counts before a comparison, because a proxy may have
- * replaced the Host.
+ * replaced the Host.  The origin's host and port are compared with the
+ * request's, and not the scheme, because a proxy in front may have ended TLS.
+ * Without a Host, as in HTTP/3, the host is that of the request line or of
+ * ":authority".
  */
 
 static ngx_uint_t
 ngx_http_zk_lock_origin_foreign(ngx_http_request_t *r, ngx_str_t *origin,
     ngx_str_t *site)
 {
+    u_char     *p;
+    ngx_str_t   host, own;
+
     if (site != NULL) {
 
         if (ngx_http_zk_lock_origin_equal(site, &ngx_http_zk_lock_origin_same))
@@ -113,21 +117,9 @@ ngx_http_zk_lock_origin_foreign(ngx_http_request_t *r, ngx_str_t *origin,
         }
     }
 
-    return origin != NULL && !ngx_http_zk_lock_origin_own(r, origin);
-}
-
-
-/*
- * Whether the origin's host and port are the request's.  The scheme is not
- * compared, because a proxy in front may have ended TLS.  Without a Host, as in
- * HTTP/3, the host is that of the request line or of ":authority".
- */
-
-static ngx_uint_t
-ngx_http_zk_lock_origin_own(ngx_http_request_t *r, ngx_str_t *origin)
-{
-    u_char     *p;
-    ngx_str_t   host, own;
+    if (origin == NULL) {
+        return 0;
+    }
 
     p = ngx_strlchr(origin->data, origin->data + origin->len, ':');
 
@@ -136,7 +128,7 @@ ngx_http_zk_lock_origin_own(ngx_http_request_t *r, ngx_str_t *origin)
     {
         /* "null" */
 
-        return 0;
+        return 1;
     }
 
     host.data = p + 3;
@@ -150,7 +142,7 @@ ngx_http_zk_lock_origin_own(ngx_http_request_t *r, ngx_str_t *origin)
         own.len = r->host_end - r->host_start;
     }
 
-    return host.len != 0 && ngx_http_zk_lock_origin_equal(&host, &own);
+    return host.len == 0 || !ngx_http_zk_lock_origin_equal(&host, &own);
 }
 
 
