@@ -131,7 +131,7 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     zkl_claim_data_t *cdata)
 {
     ngx_int_t                     status;
-    ngx_str_t                    *addr, owner;
+    ngx_str_t                     owner;
     const char                   *why;
     ngx_http_zk_lock_loc_conf_t  *zlcf;
 
@@ -219,14 +219,7 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     ngx_memcpy(cdata->owner, args->owner, args->owner_len);
     ngx_memcpy(cdata->data, args->data, args->data_len);
 
-    ngx_http_zk_lock_request_full(cdata, &ctx->name, &ctx->path);
-
-    addr = &r->connection->addr_text;
-
-    if (addr->len <= ZKL_FROM_MAX) {
-        cdata->from_len = addr->len;
-        ngx_memcpy(cdata->from, addr->data, addr->len);
-    }
+    ngx_http_zk_lock_request_cdata(r, cdata, &ctx->name, &ctx->path);
 
     ctx->waits = 1;
     ctx->has_data = (args->owner_len != 0 || args->data_len != 0);

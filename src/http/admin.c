@@ -82,9 +82,6 @@ static ngx_int_t ngx_http_zk_lock_admin_answer(
     ngx_http_zk_lock_admin_t *admin);
 
 
-static ngx_str_t  ngx_http_zk_lock_if_match = ngx_string("if-match");
-
-
 ngx_int_t
 ngx_http_zk_lock_admin(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     zkl_call_e type)
@@ -116,7 +113,7 @@ ngx_http_zk_lock_admin(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     admin->ctx = ctx;
     admin->type = type;
 
-    header = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_if_match, &n);
+    header = ngx_http_zk_lock_header(r, "if-match", &n);
 
     if (n > 1
         || (n == 1

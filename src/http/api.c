@@ -47,9 +47,6 @@ static ngx_int_t ngx_http_zk_lock_api_target_method(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 
 
-static ngx_str_t  ngx_http_zk_lock_token_header = ngx_string("lock-token");
-
-
 ngx_int_t
 ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
 {
@@ -318,7 +315,7 @@ ngx_http_zk_lock_api_token(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     ngx_str_t   *header;
     ngx_uint_t   n;
 
-    header = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_token_header, &n);
+    header = ngx_http_zk_lock_header(r, "lock-token", &n);
 
     if (n > 1 || (n == 1 && ctx->text.data != NULL)) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
@@ -562,14 +559,12 @@ ngx_http_zk_lock_api_overridden(ngx_http_request_t *r)
     ngx_str_t   *value;
     ngx_uint_t   i, n;
 
-    static ngx_str_t  names[] = {
-        ngx_string("x-http-method-override"),
-        ngx_string("x-http-method"),
-        ngx_string("x-method-override")
+    static const char *const  names[] = {
+        "x-http-method-override", "x-http-method", "x-method-override"
     };
 
     for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        value = ngx_http_zk_lock_header(r, &names[i], &n);
+        value = ngx_http_zk_lock_header(r, names[i], &n);
 
         if (n > 1
             || (n == 1 && (value->len != r->method_name.len

@@ -16,12 +16,8 @@
 static ngx_int_t ngx_http_zk_lock_args_preference(ngx_http_request_t *r,
     const char *start, ngx_str_t *value);
 static ngx_uint_t ngx_http_zk_lock_args_is_json(ngx_http_request_t *r);
-static ngx_str_t *ngx_http_zk_lock_args_next(ngx_str_t *name,
+static ngx_str_t *ngx_http_zk_lock_args_next(const char *name,
     ngx_list_part_t **part, ngx_uint_t *i);
-
-
-static ngx_str_t  ngx_http_zk_lock_prefer_header = ngx_string("prefer");
-static ngx_str_t  ngx_http_zk_lock_accept_header = ngx_string("accept");
 
 
 ngx_int_t
@@ -173,8 +169,7 @@ ngx_http_zk_lock_args_preference(ngx_http_request_t *r, const char *start,
     i = 0;
 
     for ( ;; ) {
-        header = ngx_http_zk_lock_args_next(&ngx_http_zk_lock_prefer_header,
-                                            &part, &i);
+        header = ngx_http_zk_lock_args_next("prefer", &part, &i);
         if (header == NULL) {
             return NGX_DECLINED;
         }
@@ -219,7 +214,7 @@ ngx_http_zk_lock_accepts(ngx_http_request_t *r)
     ngx_str_t   *accept;
     ngx_uint_t   n;
 
-    accept = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_accept_header, &n);
+    accept = ngx_http_zk_lock_header(r, "accept", &n);
 
     if (accept == NULL) {
         return NGX_HTTP_ZK_LOCK_PLAIN;
@@ -343,7 +338,8 @@ ngx_http_zk_lock_body_text(ngx_http_request_t *r, ngx_str_t *text)
 
 
 ngx_str_t *
-ngx_http_zk_lock_header(ngx_http_request_t *r, ngx_str_t *name, ngx_uint_t *n)
+ngx_http_zk_lock_header(ngx_http_request_t *r, const char *name,
+    ngx_uint_t *n)
 {
     ngx_str_t        *first, *value;
     ngx_uint_t        i;
@@ -367,18 +363,21 @@ ngx_http_zk_lock_header(ngx_http_request_t *r, ngx_str_t *name, ngx_uint_t *n)
 /* The next value of a header, from the place that part and i tell, or NULL. */
 
 static ngx_str_t *
-ngx_http_zk_lock_args_next(ngx_str_t *name, ngx_list_part_t **part,
+ngx_http_zk_lock_args_next(const char *name, ngx_list_part_t **part,
     ngx_uint_t *i)
 {
+    size_t            len;
     ngx_table_elt_t  *h;
+
+    len = ngx_strlen(name);
 
     for ( /* void */ ; *part; *part = (*part)->next) {
 
         while (*i < (*part)->nelts) {
             h = (ngx_table_elt_t *) (*part)->elts + (*i)++;
 
-            if (h->key.len == name->len
-                && ngx_strncasecmp(h->key.data, name->data, name->len) == 0)
+            if (h->key.len == len
+                && ngx_strncasecmp(h->key.data, (u_char *) name, len) == 0)
             {
                 return &h->value;
             }

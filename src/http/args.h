@@ -39,7 +39,7 @@ off_t ngx_http_zk_lock_body_size(ngx_http_request_t *r);
 ngx_int_t ngx_http_zk_lock_body_text(ngx_http_request_t *r, ngx_str_t *text);
 
 /* The first value of a request's header, or NULL; *n counts the values. */
-ngx_str_t *ngx_http_zk_lock_header(ngx_http_request_t *r, ngx_str_t *name,
+ngx_str_t *ngx_http_zk_lock_header(ngx_http_request_t *r, const char *name,
     ngx_uint_t *n);
 
 /* Whether a word is preferred (RFC 7240), such as "respond-async". */

@@ -30,9 +30,6 @@ static void ngx_http_zk_lock_call_handler(zkl_call_t *call,
     zkl_answer_e answer);
 
 
-static ngx_str_t  ngx_http_zk_lock_none_match = ngx_string("if-none-match");
-
-
 /* GET of a claim if the request has a token, else of the lock. */
 
 ngx_int_t
@@ -87,8 +84,7 @@ ngx_http_zk_lock_call_get(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     } else {
         watch->type = ZKL_LIST;
         watch->handler = ngx_http_zk_lock_call_lock_handler;
-        watch->data = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_none_match,
-                                              &n);
+        watch->data = ngx_http_zk_lock_header(r, "if-none-match", &n);
 
         if (watch->data == NULL) {
             /* without the header any state is an answer */

@@ -150,7 +150,6 @@ static void ngx_http_zk_lock_guard_acquired(zkl_group_t *group,
 static void ngx_http_zk_lock_guard_patience_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_guard_go_on(ngx_http_zk_lock_guard_t *guard,
     ngx_int_t rc);
-static ngx_int_t ngx_http_zk_lock_guard_note(ngx_http_zk_lock_guard_t *guard);
 static ngx_int_t ngx_http_zk_lock_guard_refused(
     ngx_http_zk_lock_guard_t *guard, zkl_outcome_e outcome);
 static void ngx_http_zk_lock_guard_waited(ngx_http_zk_lock_guard_t *guard,
@@ -911,7 +910,7 @@ static const zkl_claim_data_t *
 ngx_http_zk_lock_guard_cdata(zkl_group_t *group, ngx_uint_t part,
     zkl_claim_data_t *buf)
 {
-    ngx_str_t                     *addr, *path;
+    ngx_str_t                     *path;
     ngx_uint_t                     i;
     ngx_http_zk_lock_guard_set_t  *set;
 
@@ -927,15 +926,8 @@ ngx_http_zk_lock_guard_cdata(zkl_group_t *group, ngx_uint_t part,
                                    (char *) set->locks[i].owner.data,
                                    set->locks[i].owner.len);
 
-    ngx_http_zk_lock_request_full(buf, &set->locks[i].name,
-                                  &set->locks[i].path);
-
-    addr = &set->guard->request->connection->addr_text;
-
-    if (addr->len <= ZKL_FROM_MAX) {
-        buf->from_len = addr->len;
-        ngx_memcpy(buf->from, addr->data, addr->len);
-    }
+    ngx_http_zk_lock_request_cdata(set->guard->request, buf,
+                                   &set->locks[i].name, &set->locks[i].path);
 
     return buf;
 }
@@ -944,26 +936,76 @@ ngx_http_zk_lock_guard_cdata(zkl_group_t *group, ngx_uint_t part,
 static void
 ngx_http_zk_lock_guard_acquired(zkl_group_t *group, zkl_outcome_e outcome)
 {
+    u_char                        *p;
+    int64_t                        fencing;
     ngx_int_t                      rc;
+    ngx_str_t                     *list;
+    ngx_uint_t                     i;
+    zkl_group_part_t              *part;
     ngx_http_request_t            *r;
+    ngx_http_zk_lock_told_t       *told;
     ngx_http_zk_lock_guard_t      *guard;
     ngx_http_zk_lock_guard_set_t  *set;
 
     set = group->data;
     guard = set->guard;
+    told = &guard->told;
     r = guard->request;
 
     ngx_http_set_log_request(r->connection->log, r);
 
     ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                   "zk lock guard: \"%V\" outcome %d", &guard->told.name,
-                   outcome);
+                   "zk lock guard: \"%V\" outcome %d", &told->name, outcome);
 
-    rc = (outcome == ZKL_GRANTED)
-         ? ngx_http_zk_lock_guard_note(guard)
-         : ngx_http_zk_lock_guard_refused(guard, outcome);
+    if (outcome != ZKL_GRANTED) {
+        rc = ngx_http_zk_lock_guard_refused(guard, outcome);
 
-    ngx_http_zk_lock_guard_go_on(guard, rc);
+        ngx_http_zk_lock_guard_go_on(guard, rc);
+        return;
+    }
+
+    if (ngx_http_zk_lock_request_gone(r)) {
+        ngx_http_zk_lock_guard_waited(guard, "gone");
+        ngx_http_zk_lock_guard_go_on(guard, NGX_HTTP_CLIENT_CLOSED_REQUEST);
+        return;
+    }
+
+    ngx_http_zk_lock_guard_waited(guard, "granted");
+
+    list = &told->fencings;
+
+    p = ngx_pnalloc(r->pool, list->len + set->nlocks * (NGX_INT64_LEN + 1));
+    if (p == NULL) {
+        ngx_http_zk_lock_guard_go_on(guard, NGX_ERROR);
+        return;
+    }
+
+    if (list->len != 0) {
+        ngx_memcpy(p, list->data, list->len);
+    }
+
+    list->data = p;
+    p += list->len;
+
+    for (i = 0; i < set->nlocks; i++) {
+        part = ngx_http_zk_lock_guard_held(set, &set->locks[i].path);
+
+        fencing = zkl_fencing_token(part->claim->czxid, part->claim->index);
+
+        if (told->fencing == 0) {
+            told->fencing = fencing;
+        }
+
+        if (p != list->data) {
+            *p++ = ',';
+        }
+
+        p = ngx_sprintf(p, "%L", fencing);
+    }
+
+    list->len = p - list->data;
+
+    ngx_http_zk_lock_guard_go_on(guard, NGX_DECLINED);
 }
 
 
@@ -1016,66 +1058,6 @@ ngx_http_zk_lock_guard_go_on(ngx_http_zk_lock_guard_t *guard, ngx_int_t rc)
     }
 
     ngx_http_zk_lock_guard_tell(guard, rc);
-}
-
-
-/* Notes the grant. */
-
-static ngx_int_t
-ngx_http_zk_lock_guard_note(ngx_http_zk_lock_guard_t *guard)
-{
-    u_char                        *p;
-    int64_t                        fencing;
-    ngx_str_t                     *list;
-    ngx_uint_t                     i;
-    zkl_group_part_t              *part;
-    ngx_http_zk_lock_told_t       *told;
-    ngx_http_zk_lock_guard_set_t  *set;
-
-    set = guard->set;
-    told = &guard->told;
-
-    if (ngx_http_zk_lock_request_gone(guard->request)) {
-        ngx_http_zk_lock_guard_waited(guard, "gone");
-        return NGX_HTTP_CLIENT_CLOSED_REQUEST;
-    }
-
-    ngx_http_zk_lock_guard_waited(guard, "granted");
-
-    list = &told->fencings;
-
-    p = ngx_pnalloc(guard->request->pool,
-                    list->len + set->nlocks * (NGX_INT64_LEN + 1));
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    if (list->len != 0) {
-        ngx_memcpy(p, list->data, list->len);
-    }
-
-    list->data = p;
-    p += list->len;
-
-    for (i = 0; i < set->nlocks; i++) {
-        part = ngx_http_zk_lock_guard_held(set, &set->locks[i].path);
-
-        fencing = zkl_fencing_token(part->claim->czxid, part->claim->index);
-
-        if (told->fencing == 0) {
-            told->fencing = fencing;
-        }
-
-        if (p != list->data) {
-            *p++ = ',';
-        }
-
-        p = ngx_sprintf(p, "%L", fencing);
-    }
-
-    list->len = p - list->data;
-
-    return NGX_DECLINED;
 }
 
 

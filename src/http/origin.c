@@ -23,9 +23,6 @@ static ngx_uint_t ngx_http_zk_lock_origin_foreign(ngx_http_request_t *r,
 static ngx_uint_t ngx_http_zk_lock_origin_equal(ngx_str_t *one, ngx_str_t *two);
 
 
-static ngx_str_t  ngx_http_zk_lock_origin_header = ngx_string("origin");
-static ngx_str_t  ngx_http_zk_lock_origin_site = ngx_string("sec-fetch-site");
-
 static ngx_str_t  ngx_http_zk_lock_origin_same = ngx_string("same-origin");
 static ngx_str_t  ngx_http_zk_lock_origin_same_site = ngx_string("same-site");
 static ngx_str_t  ngx_http_zk_lock_origin_cross = ngx_string("cross-site");
@@ -42,8 +39,8 @@ ngx_http_zk_lock_origin_check(ngx_http_request_t *r)
         return NGX_DECLINED;
     }
 
-    origin = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_origin_header, &n);
-    site = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_origin_site, &sites);
+    origin = ngx_http_zk_lock_header(r, "origin", &n);
+    site = ngx_http_zk_lock_header(r, "sec-fetch-site", &sites);
 
     if (n > 1 || sites > 1) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,

@@ -46,9 +46,6 @@ static ngx_int_t ngx_http_zk_lock_repeat_join_handler(
     ngx_http_zk_lock_again_e *again);
 
 
-static ngx_str_t  ngx_http_zk_lock_key_header = ngx_string("idempotency-key");
-
-
 ngx_int_t
 ngx_http_zk_lock_repeat_key(ngx_http_request_t *r, ngx_str_t *key)
 {
@@ -58,7 +55,7 @@ ngx_http_zk_lock_repeat_key(ngx_http_request_t *r, ngx_str_t *key)
 
     ngx_str_null(key);
 
-    header = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_key_header, &n);
+    header = ngx_http_zk_lock_header(r, "idempotency-key", &n);
 
     if (header == NULL) {
         return NGX_OK;

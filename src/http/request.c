@@ -387,9 +387,11 @@ ngx_http_zk_lock_request_name(ngx_http_request_t *r, ngx_str_t *text,
 
 
 void
-ngx_http_zk_lock_request_full(zkl_claim_data_t *cdata, ngx_str_t *name,
-    ngx_str_t *path)
+ngx_http_zk_lock_request_cdata(ngx_http_request_t *r, zkl_claim_data_t *cdata,
+    ngx_str_t *name, ngx_str_t *path)
 {
+    ngx_str_t  *addr;
+
     cdata->name_len = 0;
 
     if (name->len <= ZKL_FULL_MAX
@@ -398,6 +400,13 @@ ngx_http_zk_lock_request_full(zkl_claim_data_t *cdata, ngx_str_t *name,
     {
         cdata->name_len = name->len;
         ngx_memcpy(cdata->name, name->data, name->len);
+    }
+
+    addr = &r->connection->addr_text;
+
+    if (addr->len <= ZKL_FROM_MAX) {
+        cdata->from_len = addr->len;
+        ngx_memcpy(cdata->from, addr->data, addr->len);
     }
 }
 

@@ -36,8 +36,6 @@ static ngx_int_t ngx_http_zk_lock_several_acquire(ngx_http_request_t *r,
 static ngx_int_t ngx_http_zk_lock_several_make(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, u_char *names, size_t len,
     ngx_http_zk_lock_several_t **several);
-static ngx_int_t ngx_http_zk_lock_several_hold(
-    ngx_http_zk_lock_several_t *several);
 static void ngx_http_zk_lock_several_leave(void *data);
 static ngx_int_t ngx_http_zk_lock_several_begin(
     ngx_http_zk_lock_several_t *several, zkl_acquire_t *acquire);
@@ -63,10 +61,6 @@ static ngx_int_t ngx_http_zk_lock_parts_answered(
     ngx_http_zk_lock_several_t *several, zkl_call_t *call);
 static ngx_int_t ngx_http_zk_lock_parts_answer(
     ngx_http_zk_lock_several_t *several, ngx_uint_t status);
-
-
-static ngx_str_t  ngx_http_zk_lock_several_key =
-    ngx_string("idempotency-key");
 
 
 ngx_int_t
@@ -113,7 +107,7 @@ ngx_http_zk_lock_several_acquire(ngx_http_request_t *r,
     if (ctx->text.data != NULL) {
         why = "several locks are acquired without a Lock-Token";
 
-    } else if (ngx_http_zk_lock_header(r, &ngx_http_zk_lock_several_key, &n)
+    } else if (ngx_http_zk_lock_header(r, "idempotency-key", &n)
                != NULL)
     {
         why = "an Idempotency-Key is for one lock";
@@ -254,27 +248,6 @@ ngx_http_zk_lock_several_make(ngx_http_request_t *r,
 }
 
 
-/* Makes the request's cleanup leave the parts; NGX_OK, or a status. */
-
-static ngx_int_t
-ngx_http_zk_lock_several_hold(ngx_http_zk_lock_several_t *several)
-{
-    ngx_int_t                rc;
-    ngx_http_zk_lock_ctx_t  *ctx;
-
-    ctx = several->ctx;
-
-    rc = ngx_http_zk_lock_request_hold(several->request, ctx);
-
-    if (rc == NGX_OK) {
-        ctx->other = several;
-        ctx->leave = ngx_http_zk_lock_several_leave;
-    }
-
-    return rc;
-}
-
-
 /* The request ends; granted claims stay if the answer was written. */
 
 static void
@@ -339,10 +312,13 @@ ngx_http_zk_lock_several_begin(ngx_http_zk_lock_several_t *several,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    rc = ngx_http_zk_lock_several_hold(several);
+    rc = ngx_http_zk_lock_request_hold(several->request, several->ctx);
     if (rc != NGX_OK) {
         return rc;
     }
+
+    several->ctx->other = several;
+    several->ctx->leave = ngx_http_zk_lock_several_leave;
 
     for (i = 0; i < several->nparts; i++) {
         part = &group->parts[i];
@@ -383,7 +359,8 @@ ngx_http_zk_lock_several_cdata(zkl_group_t *group, ngx_uint_t part,
     several = group->data;
     named = &several->parts[part];
 
-    ngx_http_zk_lock_request_full(&several->cdata, &named->name, &named->path);
+    ngx_http_zk_lock_request_cdata(several->request, &several->cdata,
+                                   &named->name, &named->path);
 
     return &several->cdata;
 }
@@ -610,10 +587,13 @@ ngx_http_zk_lock_parts(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 
     ttl = ngx_http_zk_lock_args_ttl(r, &args);
 
-    rc = ngx_http_zk_lock_several_hold(several);
+    rc = ngx_http_zk_lock_request_hold(r, ctx);
     if (rc != NGX_OK) {
         return rc;
     }
+
+    ctx->other = several;
+    ctx->leave = ngx_http_zk_lock_several_leave;
 
     for (i = 0; i < several->nparts; i++) {
 

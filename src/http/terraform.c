@@ -33,8 +33,6 @@ static void ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *call,
     zkl_answer_e answer);
 static void ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *call,
     zkl_answer_e answer);
-static ngx_int_t ngx_http_zk_lock_terraform_done(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx);
 
 
 ngx_int_t
@@ -223,7 +221,9 @@ ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *call,
     switch (answer) {
 
     case ZKL_CALL_OK:
-        rc = ngx_http_zk_lock_terraform_done(r, ctx);
+        ngx_str_set(&ctx->outcome, "released");
+
+        rc = ngx_http_zk_lock_answer_done(r);
         break;
 
     case ZKL_CALL_GONE:
@@ -259,7 +259,9 @@ ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *call,
     switch (answer) {
 
     case ZKL_CALL_FREE:
-        rc = ngx_http_zk_lock_terraform_done(r, ctx);
+        ngx_str_set(&ctx->outcome, "released");
+
+        rc = ngx_http_zk_lock_answer_done(r);
         break;
 
     case ZKL_CALL_OK:
@@ -276,14 +278,4 @@ ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *call,
     }
 
     ngx_http_zk_lock_request_end(r, rc);
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_terraform_done(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx)
-{
-    ngx_str_set(&ctx->outcome, "released");
-
-    return ngx_http_zk_lock_answer_done(r);
 }
