@@ -43,14 +43,11 @@ static void zkl_names_unwait(zkl_names_t *names);
 static void zkl_names_begin(zkl_names_t *names);
 static void zkl_names_root_handler(zkl_op_t *op);
 static ngx_int_t zkl_names_keep(zkl_names_t *names, zkl_op_t *op);
-static ngx_uint_t zkl_names_first(zkl_names_t *names, zkl_op_t *op,
-    ngx_str_t **heap);
+static int ngx_libc_cdecl zkl_names_by_bytes(const void *one,
+    const void *two);
 static ngx_uint_t zkl_names_wanted(zkl_names_t *names, ngx_str_t *name);
 static ngx_uint_t zkl_names_begins(ngx_str_t *name, ngx_str_t *prefix,
     size_t len);
-static void zkl_names_sift(ngx_str_t **heap, ngx_uint_t n, ngx_uint_t i);
-static ngx_int_t zkl_names_copy(zkl_names_t *names, ngx_str_t **sorted,
-    ngx_uint_t n);
 static void zkl_names_go(zkl_names_t *names);
 static ngx_uint_t zkl_names_next(zkl_names_t *names);
 static ngx_int_t zkl_names_look(zkl_names_t *names);
@@ -74,7 +71,6 @@ static void zkl_names_failed(zkl_names_t *names, zkl_rc_e rc);
 static void zkl_names_forget(zkl_names_t *names);
 static void zkl_names_forget_infos(zkl_named_t *named);
 static void zkl_names_tell(zkl_names_t *names, zkl_answer_e answer);
-static void zkl_names_free(zkl_names_t *names);
 
 
 zkl_names_t *
@@ -148,13 +144,6 @@ zkl_names(zkl_worker_t *worker, zkl_names_question_t *question)
     ngx_post_event(&names->timer, &ngx_posted_events);
 
     return names;
-}
-
-
-void
-zkl_names_leave(zkl_names_t *names)
-{
-    zkl_names_free(names);
 }
 
 
@@ -290,55 +279,38 @@ zkl_names_root_handler(zkl_op_t *op)
 }
 
 
+/*
+ * Copies the first names, because the list is freed with the operation.  When
+ * twice as many were collected the greater half is dropped, and so is each name
+ * behind from then on.
+ */
+
 static ngx_int_t
 zkl_names_keep(zkl_names_t *names, zkl_op_t *op)
 {
-    ngx_int_t    rc;
-    ngx_str_t   *greatest;
-    ngx_str_t  **heap;
-    ngx_uint_t   i, n;
+    u_char       *p;
+    size_t        len;
+    ngx_log_t    *log;
+    ngx_str_t    *name, *last, **kept;
+    ngx_uint_t    i, n;
 
-    n = ngx_min(op->nchildren, names->max);
+    log = names->worker->log;
 
-    heap = ngx_alloc((n + 1) * sizeof(ngx_str_t *), names->worker->log);
-    if (heap == NULL) {
+    n = ngx_min(op->nchildren, 2 * names->max);
+
+    kept = ngx_alloc((n + 1) * sizeof(ngx_str_t *), log);
+    if (kept == NULL) {
         return NGX_ERROR;
     }
 
-    n = zkl_names_first(names, op, heap);
-
-    for (i = n; i > 1; i--) {
-        greatest = heap[0];
-        heap[0] = heap[i - 1];
-        heap[i - 1] = greatest;
-
-        zkl_names_sift(heap, i - 1, 0);
-    }
-
-    rc = zkl_names_copy(names, heap, n);
-
-    ngx_free(heap);
-
-    return rc;
-}
-
-
-/* Fills heap with the first names, the greatest on top; returns how many. */
-
-static ngx_uint_t
-zkl_names_first(zkl_names_t *names, zkl_op_t *op, ngx_str_t **heap)
-{
-    ngx_str_t   *name;
-    ngx_uint_t   i, n, k;
-
+    last = NULL;
     n = 0;
 
     for (i = 0; i < op->nchildren; i++) {
         name = &op->children[i];
 
-        if (n == names->max
-            && ngx_memn2cmp(name->data, heap[0]->data, name->len, heap[0]->len)
-               > 0)
+        if (last != NULL
+            && ngx_memn2cmp(name->data, last->data, name->len, last->len) > 0)
         {
             names->more = 1;
             continue;
@@ -348,29 +320,66 @@ zkl_names_first(zkl_names_t *names, zkl_op_t *op, ngx_str_t **heap)
             continue;
         }
 
-        if (n == names->max) {
+        kept[n++] = name;
+
+        if (n == 2 * names->max) {
+            ngx_qsort(kept, n, sizeof(ngx_str_t *), zkl_names_by_bytes);
+
             names->more = 1;
-            heap[0] = name;
-            zkl_names_sift(heap, n, 0);
-            continue;
-        }
-
-        heap[n++] = name;
-
-        if (n == names->max) {
-            for (k = n / 2; k > 0; k--) {
-                zkl_names_sift(heap, n, k - 1);
-            }
+            n = names->max;
+            last = kept[n - 1];
         }
     }
 
-    if (n < names->max) {
-        for (k = n / 2; k > 0; k--) {
-            zkl_names_sift(heap, n, k - 1);
+    ngx_qsort(kept, n, sizeof(ngx_str_t *), zkl_names_by_bytes);
+
+    if (n > names->max) {
+        names->more = 1;
+        n = names->max;
+    }
+
+    len = 0;
+
+    for (i = 0; i < n; i++) {
+        len += kept[i]->len;
+    }
+
+    if (n != 0) {
+        names->named = ngx_calloc(n * sizeof(zkl_named_t) + len, log);
+        names->found = ngx_alloc(names->room * sizeof(zkl_named_t *), log);
+
+        if (names->named == NULL || names->found == NULL) {
+            ngx_free(kept);
+            return NGX_ERROR;
         }
     }
 
-    return n;
+    names->nnamed = n;
+
+    p = (u_char *) (names->named + n);
+
+    for (i = 0; i < n; i++) {
+        names->named[i].name.data = p;
+        names->named[i].name.len = kept[i]->len;
+
+        p = ngx_cpymem(p, kept[i]->data, kept[i]->len);
+    }
+
+    ngx_free(kept);
+
+    return NGX_OK;
+}
+
+
+static int ngx_libc_cdecl
+zkl_names_by_bytes(const void *one, const void *two)
+{
+    const ngx_str_t  *a, *b;
+
+    a = *(ngx_str_t *const *) one;
+    b = *(ngx_str_t *const *) two;
+
+    return (int) ngx_memn2cmp(a->data, b->data, a->len, b->len);
 }
 
 
@@ -414,91 +423,6 @@ zkl_names_begins(ngx_str_t *name, ngx_str_t *prefix, size_t len)
     len = ngx_min(prefix->len, len);
 
     return name->len >= len && ngx_memcmp(name->data, prefix->data, len) == 0;
-}
-
-
-/* Moves heap[i] down to the right place. */
-
-static void
-zkl_names_sift(ngx_str_t **heap, ngx_uint_t n, ngx_uint_t i)
-{
-    ngx_str_t   *name;
-    ngx_uint_t   k;
-
-    name = heap[i];
-
-    for ( ;; ) {
-        k = 2 * i + 1;
-
-        if (k >= n) {
-            break;
-        }
-
-        if (k + 1 < n
-            && ngx_memn2cmp(heap[k]->data, heap[k + 1]->data, heap[k]->len,
-                            heap[k + 1]->len)
-               < 0)
-        {
-            k++;
-        }
-
-        if (ngx_memn2cmp(name->data, heap[k]->data, name->len, heap[k]->len)
-            >= 0)
-        {
-            break;
-        }
-
-        heap[i] = heap[k];
-        i = k;
-    }
-
-    heap[i] = name;
-}
-
-
-/* Copies the names, because the list is freed with the operation. */
-
-static ngx_int_t
-zkl_names_copy(zkl_names_t *names, ngx_str_t **sorted, ngx_uint_t n)
-{
-    u_char      *p;
-    size_t       len;
-    ngx_uint_t   i;
-
-    if (n == 0) {
-        return NGX_OK;
-    }
-
-    len = 0;
-
-    for (i = 0; i < n; i++) {
-        len += sorted[i]->len;
-    }
-
-    names->named = ngx_calloc(n * sizeof(zkl_named_t) + len,
-                              names->worker->log);
-    if (names->named == NULL) {
-        return NGX_ERROR;
-    }
-
-    names->nnamed = n;
-
-    names->found = ngx_alloc(names->room * sizeof(zkl_named_t *),
-                             names->worker->log);
-    if (names->found == NULL) {
-        return NGX_ERROR;
-    }
-
-    p = (u_char *) &names->named[n];
-
-    for (i = 0; i < n; i++) {
-        names->named[i].name.data = p;
-        names->named[i].name.len = sorted[i]->len;
-
-        p = ngx_cpymem(p, sorted[i]->data, sorted[i]->len);
-    }
-
-    return NGX_OK;
 }
 
 
@@ -1047,13 +971,15 @@ zkl_names_tell(zkl_names_t *names, zkl_answer_e answer)
 {
     names->handler(names, answer);
 
-    zkl_names_free(names);
+    zkl_names_leave(names);
 }
 
 
-static void
-zkl_names_free(zkl_names_t *names)
+void
+zkl_names_leave(void *data)
 {
+    zkl_names_t *names = data;
+
     zkl_names_forget(names);
 
     zkl_names_unwait(names);

@@ -151,8 +151,8 @@ typedef struct {
  */
 zkl_names_t *zkl_names(zkl_worker_t *worker, zkl_names_question_t *question);
 
-/* The caller has left: frees names. */
-void zkl_names_leave(zkl_names_t *names);
+/* The caller has left: frees data, the names. */
+void zkl_names_leave(void *data);
 
 /* The question that waits longest may have its turns by now. */
 void zkl_names_wake(zkl_worker_t *worker);

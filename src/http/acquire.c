@@ -21,15 +21,8 @@
 
 static const char *ngx_http_zk_lock_acquire_mode(zkl_args_t *args,
     zkl_mode_t *mode);
-static ngx_int_t ngx_http_zk_lock_acquire_owner(ngx_http_request_t *r,
-    zkl_args_t *args, const char **why);
-static const char *ngx_http_zk_lock_acquire_check(zkl_args_t *args);
-static ngx_int_t ngx_http_zk_lock_acquire_send(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_acquire_t *acquire);
 static void ngx_http_zk_lock_acquire_handler(void *data, zkl_claim_t *claim,
     zkl_outcome_e outcome);
-static ngx_int_t ngx_http_zk_lock_acquire_granted(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim);
 
 
 ngx_int_t
@@ -37,8 +30,10 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
     ngx_int_t                     rc;
     ngx_str_t                     key;
-    ngx_uint_t                    status, stream;
+    ngx_uint_t                    stream, node, async;
+    const char                   *why;
     zkl_args_t                    args;
+    zkl_outcome_e                 outcome;
     zkl_claim_data_t              cdata;
     zkl_acquire_t                 acquire;
     ngx_http_zk_lock_loc_conf_t  *zlcf;
@@ -46,14 +41,12 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 
     zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
 
-    if (ngx_http_zk_lock_args(r, &args, ZKL_ARG_WAIT|ZKL_ARG_TTL
-                                  |ZKL_ARG_MODE|ZKL_ARG_PERMITS
-                                  |ZKL_ARG_OWNER|ZKL_ARG_DATA
-                                  |ZKL_ARG_HOLD|ZKL_ARG_DURABLE,
-                              &status)
-        != NGX_OK)
-    {
-        return ngx_http_zk_lock_problem(r, status, args.error);
+    rc = ngx_http_zk_lock_args(r, &args, ZKL_ARG_WAIT|ZKL_ARG_TTL
+                                         |ZKL_ARG_MODE|ZKL_ARG_PERMITS
+                                         |ZKL_ARG_OWNER|ZKL_ARG_DATA
+                                         |ZKL_ARG_HOLD|ZKL_ARG_DURABLE);
+    if (rc != NGX_DECLINED) {
+        return rc;
     }
 
     ngx_memzero(&cdata, sizeof(zkl_claim_data_t));
@@ -63,34 +56,35 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         return ngx_http_zk_lock_problem(r, rc, args.error);
     }
 
-    if (ngx_http_zk_lock_repeat_key(r, &key) != NGX_OK) {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                        "an Idempotency-Key is one header of "
-                                        "1 to 255 visible characters");
-    }
-
-    if (key.data != NULL && ngx_http_zk_lock_request_node(r)) {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                        "zk_lock_layout node takes no "
-                                        "Idempotency-Key");
-    }
-
+    node = ngx_http_zk_lock_request_node(r);
     stream = (args.given & ZKL_ARG_HOLD)
              && ngx_strcmp(args.hold, "connection") == 0;
+    async = !stream && !node && ngx_http_zk_lock_prefers(r, "respond-async");
+    why = NULL;
 
-    if ((args.given & ZKL_ARG_DURABLE) && stream) {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                        "\"durable\" is for leases: not for "
-                                        "what is held by a connection");
+    if (ngx_http_zk_lock_repeat_key(r, &key) != NGX_OK) {
+        why = "an Idempotency-Key is one header of 1 to 255 visible "
+              "characters";
+
+    } else if (key.data != NULL && node) {
+        why = "zk_lock_layout node takes no Idempotency-Key";
+
+    } else if ((args.given & ZKL_ARG_DURABLE) && stream) {
+        why = "\"durable\" is for leases: not for what is held by a "
+              "connection";
+
+    } else if (key.data != NULL && stream) {
+        why = "what is held by a connection takes no Idempotency-Key";
+
+    } else if ((args.given & ZKL_ARG_DURABLE) && async) {
+        why = "\"durable\" does not go with \"Prefer: respond-async\"";
+    }
+
+    if (why != NULL) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, why);
     }
 
     if (stream) {
-
-        if (key.data != NULL) {
-            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                            "what is held by a connection "
-                                            "takes no Idempotency-Key");
-        }
 
         if (!acquire.terms.leased) {
             cdata.ttl = 0;
@@ -99,15 +93,7 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         return ngx_http_zk_lock_stream_claim(r, ctx, &acquire);
     }
 
-    if (ngx_http_zk_lock_prefers(r, "respond-async")
-        && !ngx_http_zk_lock_request_node(r))
-    {
-        if (args.given & ZKL_ARG_DURABLE) {
-            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                            "\"durable\" does not go with "
-                                            "\"Prefer: respond-async\"");
-        }
-
+    if (async) {
         acquire.terms.async = 1;
         acquire.terms.durable = 0;
         acquire.terms.grace = zlcf->grace;
@@ -115,16 +101,27 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         cdata.async = 1;
     }
 
-    if (key.data == NULL) {
-        return ngx_http_zk_lock_acquire_send(r, ctx, &acquire);
+    if (key.data != NULL) {
+        ngx_http_zk_lock_repeat_hash(&ctx->path, "key", &key, hash);
+
+        acquire.key = hash;
+        cdata.params = ngx_http_zk_lock_repeat_params(&args, &acquire);
+
+        return ngx_http_zk_lock_repeat(r, ctx, &acquire);
     }
 
-    ngx_http_zk_lock_repeat_hash(&ctx->path, "key", &key, hash);
+    rc = ngx_http_zk_lock_request_hold(r, ctx);
+    if (rc != NGX_OK) {
+        return rc;
+    }
 
-    acquire.key = hash;
-    cdata.params = ngx_http_zk_lock_repeat_params(&args, &acquire);
+    ctx->claim = zkl_claim_acquire(ctx->worker, &acquire, &outcome);
 
-    return ngx_http_zk_lock_repeat(r, ctx, &acquire);
+    if (ctx->claim == NULL) {
+        return ngx_http_zk_lock_result_refused(r, ctx, outcome);
+    }
+
+    return NGX_DONE;
 }
 
 
@@ -134,7 +131,7 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     zkl_claim_data_t *cdata)
 {
     ngx_int_t                     status;
-    ngx_str_t                    *addr;
+    ngx_str_t                     owner;
     const char                   *why;
     ngx_http_zk_lock_loc_conf_t  *zlcf;
 
@@ -144,8 +141,11 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
 
     why = ngx_http_zk_lock_acquire_mode(args, &acquire->mode);
 
-    if (why == NULL) {
-        why = ngx_http_zk_lock_acquire_check(args);
+    if (why == NULL && (args->given & ZKL_ARG_HOLD)
+        && ngx_strcmp(args->hold, "lease") != 0
+        && ngx_strcmp(args->hold, "connection") != 0)
+    {
+        why = "\"hold\" takes \"lease\" or \"connection\"";
     }
 
     if (why == NULL && ngx_http_zk_lock_request_node(r)) {
@@ -159,10 +159,20 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
 
     status = NGX_HTTP_BAD_REQUEST;
 
+    ngx_str_null(&owner);
+
+    /* with zk_lock_owner the client has no say */
+
+    if (why == NULL && zlcf->owner != NULL && (args->given & ZKL_ARG_OWNER)) {
+        why = "this gateway says itself which owner a claim has: leave "
+              "\"owner\" out";
+    }
+
     if (why == NULL
         && (ngx_http_zk_lock_request_terms(r, ctx->worker, &acquire->terms)
             != NGX_OK
-            || ngx_http_zk_lock_acquire_owner(r, args, &why) != NGX_OK))
+            || (zlcf->owner != NULL
+                && ngx_http_complex_value(r, zlcf->owner, &owner) != NGX_OK)))
     {
         status = NGX_HTTP_INTERNAL_SERVER_ERROR;
         why = "memory is short";
@@ -172,6 +182,12 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
         (void) ngx_cpystrn((u_char *) args->error, (u_char *) why,
                            sizeof(args->error));
         return status;
+    }
+
+    if (zlcf->owner != NULL) {
+        args->owner_len = zkl_text_show(args->owner, ZKL_OWNER_MAX,
+                                        (char *) owner.data, owner.len);
+        args->owner[args->owner_len] = '\0';
     }
 
     acquire->path = ctx->path;
@@ -203,53 +219,10 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     ngx_memcpy(cdata->owner, args->owner, args->owner_len);
     ngx_memcpy(cdata->data, args->data, args->data_len);
 
-    ngx_http_zk_lock_request_full(cdata, &ctx->name, &ctx->path);
-
-    addr = &r->connection->addr_text;
-
-    if (addr->len <= ZKL_FROM_MAX) {
-        cdata->from_len = addr->len;
-        ngx_memcpy(cdata->from, addr->data, addr->len);
-    }
+    ngx_http_zk_lock_request_cdata(r, cdata, &ctx->name, &ctx->path);
 
     ctx->waits = 1;
     ctx->has_data = (args->owner_len != 0 || args->data_len != 0);
-
-    return NGX_OK;
-}
-
-
-/*
- * With zk_lock_owner the client has no say.  Sets *why to the client's error;
- * NGX_ERROR: no memory.
- */
-
-static ngx_int_t
-ngx_http_zk_lock_acquire_owner(ngx_http_request_t *r, zkl_args_t *args,
-    const char **why)
-{
-    ngx_str_t                     owner;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
-
-    if (zlcf->owner == NULL) {
-        return NGX_OK;
-    }
-
-    if (args->given & ZKL_ARG_OWNER) {
-        *why = "this gateway says itself which owner a claim has: leave "
-               "\"owner\" out";
-        return NGX_OK;
-    }
-
-    if (ngx_http_complex_value(r, zlcf->owner, &owner) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    args->owner_len = zkl_text_show(args->owner, ZKL_OWNER_MAX,
-                                    (char *) owner.data, owner.len);
-    args->owner[args->owner_len] = '\0';
 
     return NGX_OK;
 }
@@ -310,46 +283,6 @@ ngx_http_zk_lock_acquire_mode(zkl_args_t *args, zkl_mode_t *mode)
 }
 
 
-static const char *
-ngx_http_zk_lock_acquire_check(zkl_args_t *args)
-{
-    if ((args->given & ZKL_ARG_HOLD)
-        && ngx_strcmp(args->hold, "lease") != 0
-        && ngx_strcmp(args->hold, "connection") != 0)
-    {
-        return "\"hold\" takes \"lease\" or \"connection\"";
-    }
-
-    if ((args->given & ZKL_ARG_TTL) && args->ttl == 0) {
-        return "\"ttl\" takes a duration above zero";
-    }
-
-    return NULL;
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_acquire_send(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_acquire_t *acquire)
-{
-    ngx_int_t      rc;
-    zkl_outcome_e  outcome;
-
-    rc = ngx_http_zk_lock_request_hold(r, ctx);
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
-    ctx->claim = zkl_claim_acquire(ctx->worker, acquire, &outcome);
-
-    if (ctx->claim == NULL) {
-        return ngx_http_zk_lock_result_refused(r, ctx, outcome);
-    }
-
-    return NGX_DONE;
-}
-
-
 /* data is the request's context */
 
 static void
@@ -374,7 +307,20 @@ ngx_http_zk_lock_acquire_handler(void *data, zkl_claim_t *claim,
     switch (outcome) {
 
     case ZKL_GRANTED:
-        rc = ngx_http_zk_lock_acquire_granted(r, ctx, claim);
+
+        if (ngx_http_zk_lock_request_gone(r)) {
+            ngx_str_set(&ctx->outcome, "gone");
+            zkl_claim_abandon(claim);
+
+            rc = NGX_HTTP_CLIENT_CLOSED_REQUEST;
+            break;
+        }
+
+        ngx_str_set(&ctx->outcome, "granted");
+        ngx_http_zk_lock_request_note(ctx, claim);
+        ctx->granted = 1;
+
+        rc = ngx_http_zk_lock_answer_granted(r, ctx, claim);
         break;
 
     case ZKL_QUEUED:
@@ -390,24 +336,4 @@ ngx_http_zk_lock_acquire_handler(void *data, zkl_claim_t *claim,
     }
 
     ngx_http_zk_lock_request_end(r, rc);
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_acquire_granted(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim)
-{
-    if (ngx_http_zk_lock_request_gone(r)) {
-        ngx_str_set(&ctx->outcome, "gone");
-        zkl_claim_abandon(claim);
-
-        return NGX_HTTP_CLIENT_CLOSED_REQUEST;
-    }
-
-    ngx_str_set(&ctx->outcome, "granted");
-
-    ngx_http_zk_lock_request_note(ctx, claim);
-    ctx->granted = 1;
-
-    return ngx_http_zk_lock_answer_granted(r, ctx, claim);
 }

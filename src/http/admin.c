@@ -62,20 +62,13 @@ typedef struct {
 } ngx_http_zk_lock_admin_t;
 
 
-static ngx_int_t ngx_http_zk_lock_admin_begin(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_call_e type);
-static ngx_int_t ngx_http_zk_lock_admin_whom(ngx_http_zk_lock_admin_t *admin);
 static ngx_int_t ngx_http_zk_lock_admin_match(ngx_str_t *header,
     int64_t *fencing);
 static void ngx_http_zk_lock_admin_leave(void *data);
 static void ngx_http_zk_lock_admin_list_handler(zkl_call_t *call,
     zkl_answer_e answer);
-static ngx_int_t ngx_http_zk_lock_admin_listed(ngx_http_zk_lock_admin_t *admin,
-    zkl_call_t *call, zkl_answer_e answer);
 static ngx_int_t ngx_http_zk_lock_admin_targets(
     ngx_http_zk_lock_admin_t *admin, zkl_call_t *call);
-static ngx_int_t ngx_http_zk_lock_admin_target(ngx_http_zk_lock_admin_t *admin,
-    zkl_info_t *info);
 static ngx_int_t ngx_http_zk_lock_admin_go(ngx_http_zk_lock_admin_t *admin);
 static ngx_int_t ngx_http_zk_lock_admin_call(ngx_http_zk_lock_admin_t *admin,
     ngx_http_zk_lock_target_t *target);
@@ -83,40 +76,18 @@ static void ngx_http_zk_lock_admin_call_handler(zkl_call_t *call,
     zkl_answer_e answer);
 static void ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
     ngx_http_zk_lock_target_t *target);
-static ngx_int_t ngx_http_zk_lock_admin_user(ngx_http_request_t *r,
-    ngx_str_t *user);
 static ngx_int_t ngx_http_zk_lock_admin_escape(ngx_pool_t *pool,
     ngx_str_t *dst, u_char *src, size_t len);
 static ngx_int_t ngx_http_zk_lock_admin_answer(
     ngx_http_zk_lock_admin_t *admin);
-static ngx_int_t ngx_http_zk_lock_admin_nobody(
-    ngx_http_zk_lock_admin_t *admin);
-
-
-static ngx_str_t  ngx_http_zk_lock_if_match = ngx_string("if-match");
 
 
 ngx_int_t
-ngx_http_zk_lock_admin_break(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx)
+ngx_http_zk_lock_admin(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+    zkl_call_e type)
 {
-    return ngx_http_zk_lock_admin_begin(r, ctx, ZKL_BREAK);
-}
-
-
-ngx_int_t
-ngx_http_zk_lock_admin_revoke(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx)
-{
-    return ngx_http_zk_lock_admin_begin(r, ctx, ZKL_REVOKE);
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_admin_begin(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_call_e type)
-{
-    ngx_int_t                     rc;
+    ngx_str_t                    *header;
+    ngx_uint_t                    n;
     ngx_http_zk_lock_admin_t     *admin;
     ngx_http_zk_lock_loc_conf_t  *zlcf;
 
@@ -142,39 +113,12 @@ ngx_http_zk_lock_admin_begin(ngx_http_request_t *r,
     admin->ctx = ctx;
     admin->type = type;
 
-    rc = ngx_http_zk_lock_admin_whom(admin);
-    if (rc != NGX_DECLINED) {
-        return rc;
-    }
+    header = ngx_http_zk_lock_header(r, "if-match", &n);
 
-    ctx->other = admin;
-    ctx->leave = ngx_http_zk_lock_admin_leave;
-
-    return ngx_http_zk_lock_request_call(r, ctx, ZKL_LIST, 0,
-                                         ngx_http_zk_lock_admin_list_handler);
-}
-
-
-/* NGX_DECLINED to go on; else an answer was sent. */
-
-static ngx_int_t
-ngx_http_zk_lock_admin_whom(ngx_http_zk_lock_admin_t *admin)
-{
-    ngx_str_t           *header;
-    ngx_uint_t           n;
-    ngx_http_request_t  *r;
-
-    r = admin->request;
-
-    header = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_if_match, &n);
-
-    if (n == 1
-        && ngx_http_zk_lock_admin_match(header, &admin->fencing) == NGX_OK)
+    if (n > 1
+        || (n == 1
+            && ngx_http_zk_lock_admin_match(header, &admin->fencing) != NGX_OK))
     {
-        return NGX_DECLINED;
-    }
-
-    if (n != 0) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
                                         "If-Match takes one fencing token, "
                                         "or \"*\"");
@@ -182,14 +126,19 @@ ngx_http_zk_lock_admin_whom(ngx_http_zk_lock_admin_t *admin)
 
     /* a forced unlock of Terraform's cannot name the holder */
 
-    if (admin->type == ZKL_REVOKE || admin->ctx->plain) {
-        return NGX_DECLINED;
+    if (n == 0 && type == ZKL_BREAK && !ctx->plain) {
+        return ngx_http_zk_lock_problem(r,
+                                        NGX_HTTP_ZK_LOCK_STATUS_PRECONDITION,
+                                        "whose claim is to be broken is said "
+                                        "by If-Match: its fencing token, or "
+                                        "\"*\" for all who hold the lock");
     }
 
-    return ngx_http_zk_lock_problem(r, NGX_HTTP_ZK_LOCK_STATUS_PRECONDITION,
-                                    "whose claim is to be broken is said by "
-                                    "If-Match: its fencing token, or \"*\" "
-                                    "for all who hold the lock");
+    ctx->other = admin;
+    ctx->leave = ngx_http_zk_lock_admin_leave;
+
+    return ngx_http_zk_lock_request_call(r, ctx, ZKL_LIST, 0,
+                                         ngx_http_zk_lock_admin_list_handler);
 }
 
 
@@ -258,55 +207,54 @@ ngx_http_zk_lock_admin_leave(void *data)
 static void
 ngx_http_zk_lock_admin_list_handler(zkl_call_t *call, zkl_answer_e answer)
 {
-    ngx_int_t                rc;
-    ngx_http_request_t      *r;
-    ngx_http_zk_lock_ctx_t  *ctx;
+    ngx_int_t                  rc;
+    ngx_http_request_t        *r;
+    ngx_http_zk_lock_ctx_t    *ctx;
+    ngx_http_zk_lock_admin_t  *admin;
 
     ctx = call->data;
+    admin = ctx->other;
     r = ngx_http_zk_lock_request_told(call, answer);
 
-    rc = ngx_http_zk_lock_admin_listed(ctx->other, call, answer);
+    admin->ntargets = 0;
+    admin->next = 0;
+
+    if (answer == ZKL_CALL_FREE) {
+        rc = ngx_http_zk_lock_admin_answer(admin);
+
+    } else if (answer != ZKL_CALL_OK) {
+        rc = ngx_http_zk_lock_result_answered(r, ctx, call, answer);
+
+    } else if (ngx_http_zk_lock_admin_targets(admin, call) != NGX_OK) {
+        rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
+
+    } else {
+        rc = ngx_http_zk_lock_admin_go(admin);
+    }
 
     ngx_http_zk_lock_request_end(r, rc);
 }
 
 
+/* Copies what the list tells of the holders: the infos go with the list. */
+
 static ngx_int_t
-ngx_http_zk_lock_admin_listed(ngx_http_zk_lock_admin_t *admin,
-    zkl_call_t *call, zkl_answer_e answer)
+ngx_http_zk_lock_admin_targets(ngx_http_zk_lock_admin_t *admin,
+    zkl_call_t *call)
 {
-    admin->ntargets = 0;
-    admin->next = 0;
+    ngx_uint_t                  i, n;
+    ngx_pool_t                 *pool;
+    zkl_info_t                 *info;
+    zkl_claim_data_t            cdata;
+    ngx_http_zk_lock_target_t  *target;
 
-    if (answer == ZKL_CALL_FREE) {
-        return ngx_http_zk_lock_admin_answer(admin);
-    }
-
-    if (answer != ZKL_CALL_OK) {
-        return ngx_http_zk_lock_result_answered(admin->request, admin->ctx,
-                                                call, answer);
-    }
+    pool = admin->request->pool;
 
     if (!admin->listed) {
         admin->listed = 1;
         admin->rest = call->holders;
         admin->last = call->last;
     }
-
-    if (ngx_http_zk_lock_admin_targets(admin, call) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    return ngx_http_zk_lock_admin_go(admin);
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_admin_targets(ngx_http_zk_lock_admin_t *admin,
-    zkl_call_t *call)
-{
-    ngx_uint_t   i, n;
-    zkl_info_t  *info;
 
     /* a claim that was granted since the first list stays */
 
@@ -320,7 +268,7 @@ ngx_http_zk_lock_admin_targets(ngx_http_zk_lock_admin_t *admin,
 
     n = ngx_min(n, admin->rest);
 
-    admin->targets = ngx_pcalloc(admin->request->pool,
+    admin->targets = ngx_pcalloc(pool,
                                  (n + 1) * sizeof(ngx_http_zk_lock_target_t));
     if (admin->targets == NULL) {
         return NGX_ERROR;
@@ -328,60 +276,40 @@ ngx_http_zk_lock_admin_targets(ngx_http_zk_lock_admin_t *admin,
 
     for (i = 0; i < n; i++) {
         info = &call->infos[i];
+        target = &admin->targets[admin->ntargets];
 
-        if (admin->fencing != 0
-            && admin->fencing != ngx_http_zk_lock_info_fencing(info))
-        {
+        target->fencing = ngx_http_zk_lock_info_fencing(info);
+
+        if (admin->fencing != 0 && admin->fencing != target->fencing) {
             continue;
         }
 
-        if (ngx_http_zk_lock_admin_target(admin, info) != NGX_OK) {
+        zkl_claim_data_read(&cdata, (char *) info->cdata.data,
+                            info->cdata.len);
+
+        target->name.len = info->name.len;
+        target->name.data = ngx_pstrdup(pool, &info->name);
+
+        if (target->name.data == NULL
+            || ngx_http_zk_lock_admin_escape(pool, &target->owner,
+                                             (u_char *) cdata.owner,
+                                             cdata.owner_len)
+               != NGX_OK)
+        {
             return NGX_ERROR;
         }
+
+        target->has_id = info->child.has_id;
+        target->token.id = info->child.id;
+        target->token.seq = info->child.seq;
+        target->token.mode = info->child.mode;
+
+        admin->ntargets++;
     }
 
     /* a list that shows no holder any more is the last list */
 
     admin->rest = (n != 0) ? admin->rest - n : 0;
-
-    return NGX_OK;
-}
-
-
-/* Copies what the list tells of a holder: info goes with the list. */
-
-static ngx_int_t
-ngx_http_zk_lock_admin_target(ngx_http_zk_lock_admin_t *admin,
-    zkl_info_t *info)
-{
-    ngx_pool_t                 *pool;
-    zkl_claim_data_t            cdata;
-    ngx_http_zk_lock_target_t  *target;
-
-    pool = admin->request->pool;
-    target = &admin->targets[admin->ntargets];
-
-    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
-
-    target->name.len = info->name.len;
-    target->name.data = ngx_pstrdup(pool, &info->name);
-
-    if (target->name.data == NULL
-        || ngx_http_zk_lock_admin_escape(pool, &target->owner,
-                                         (u_char *) cdata.owner,
-                                         cdata.owner_len)
-           != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    target->fencing = ngx_http_zk_lock_info_fencing(info);
-    target->has_id = info->child.has_id;
-    target->token.id = info->child.id;
-    target->token.seq = info->child.seq;
-    target->token.mode = info->child.mode;
-
-    admin->ntargets++;
 
     return NGX_OK;
 }
@@ -524,7 +452,7 @@ static void
 ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
     ngx_http_zk_lock_target_t *target)
 {
-    ngx_str_t            name, user;
+    ngx_str_t            name, user, text;
     ngx_uint_t           level, broken;
     ngx_http_request_t  *r;
 
@@ -535,10 +463,23 @@ ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
     broken = (admin->type == ZKL_BREAK);
     level = broken ? NGX_LOG_ERR : NGX_LOG_WARN;
 
-    if (ngx_http_zk_lock_admin_escape(r->pool, &name, admin->ctx->name.data,
-                                      admin->ctx->name.len)
+    if (ngx_http_zk_lock_user(r, &text) != NGX_OK) {
+        return;
+    }
+
+    /* the user whose password was checked, or "-" */
+
+    if (text.len == 0) {
+        ngx_str_set(&text, "-");
+    }
+
+    text.len = ngx_min(text.len, NGX_HTTP_ZK_LOCK_ADMIN_USER);
+
+    if (ngx_http_zk_lock_admin_escape(r->pool, &user, text.data, text.len)
         != NGX_OK
-        || ngx_http_zk_lock_admin_user(r, &user) != NGX_OK)
+        || ngx_http_zk_lock_admin_escape(r->pool, &name, admin->ctx->name.data,
+                                         admin->ctx->name.len)
+           != NGX_OK)
     {
         return;
     }
@@ -551,28 +492,6 @@ ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
                   "was %s by user \"%V\" from %V", &name, &target->owner,
                   target->fencing, broken ? "broken" : "revoked", &user,
                   &r->connection->addr_text);
-}
-
-
-/* The user whose password was checked, or "-". */
-
-static ngx_int_t
-ngx_http_zk_lock_admin_user(ngx_http_request_t *r, ngx_str_t *user)
-{
-    ngx_str_t  name;
-
-    if (ngx_http_zk_lock_user(r, &name) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    if (name.len == 0) {
-        ngx_str_set(user, "-");
-        return NGX_OK;
-    }
-
-    name.len = ngx_min(name.len, NGX_HTTP_ZK_LOCK_ADMIN_USER);
-
-    return ngx_http_zk_lock_admin_escape(r->pool, user, name.data, name.len);
 }
 
 
@@ -619,37 +538,22 @@ ngx_http_zk_lock_admin_answer(ngx_http_zk_lock_admin_t *admin)
     r = admin->request;
     ctx = admin->ctx;
 
-    if (admin->done == 0) {
-        return ngx_http_zk_lock_admin_nobody(admin);
-    }
-
-    if (admin->type == ZKL_BREAK) {
+    if (admin->done != 0 && admin->type == ZKL_BREAK) {
         ngx_str_set(&ctx->outcome, "broken");
         return ngx_http_zk_lock_answer_done(r);
     }
 
-    ngx_str_set(&ctx->outcome, "revoked");
+    if (admin->done != 0) {
+        ngx_str_set(&ctx->outcome, "revoked");
 
-    json = zkl_json_open();
+        json = zkl_json_open();
 
-    zkl_json_object(json, NULL);
-    ngx_http_zk_lock_write_name(json, ctx);
-    zkl_json_integer(json, "asked", (int64_t) admin->done);
-    zkl_json_end_object(json);
+        zkl_json_object(json, NULL);
+        ngx_http_zk_lock_write_name(json, ctx);
+        zkl_json_integer(json, "asked", (int64_t) admin->done);
 
-    return ngx_http_zk_lock_send(r, NGX_HTTP_ACCEPTED, "application/json",
-                                 json);
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_admin_nobody(ngx_http_zk_lock_admin_t *admin)
-{
-    ngx_http_request_t      *r;
-    ngx_http_zk_lock_ctx_t  *ctx;
-
-    r = admin->request;
-    ctx = admin->ctx;
+        return ngx_http_zk_lock_send(r, NGX_HTTP_ACCEPTED, json);
+    }
 
     if (admin->fencing != 0 && admin->listed) {
         ngx_str_set(&ctx->outcome, "refused");

@@ -33,27 +33,22 @@ typedef struct {
 
 static void ngx_http_zk_lock_open_title(zkl_json_t *json, ngx_uint_t kind,
     ngx_uint_t status, const char *detail);
-static const ngx_http_zk_lock_title_t *ngx_http_zk_lock_title(
-    ngx_uint_t kind);
+static ngx_int_t ngx_http_zk_lock_send_kind(ngx_http_request_t *r,
+    ngx_uint_t status, ngx_uint_t kind, zkl_json_t *json, zkl_terraform_t *t);
 static ngx_int_t ngx_http_zk_lock_retry(ngx_http_request_t *r,
     ngx_uint_t status, zkl_json_t *json);
+static ngx_int_t ngx_http_zk_lock_send_json(ngx_http_request_t *r,
+    ngx_uint_t status, const char *type, zkl_json_t *json, zkl_terraform_t *t);
 static ngx_uint_t ngx_http_zk_lock_has_page(ngx_http_request_t *r,
     ngx_uint_t status);
-static ngx_int_t ngx_http_zk_lock_send_holder(ngx_http_request_t *r,
-    ngx_uint_t status, zkl_json_t *json, zkl_terraform_t *t);
-static ngx_int_t ngx_http_zk_lock_send_text(ngx_http_request_t *r,
-    ngx_uint_t status, const char *type, const char *text, size_t len);
-static void ngx_http_zk_lock_write_own_cdata(zkl_json_t *json,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim);
-static void ngx_http_zk_lock_write_cdata(zkl_json_t *json, zkl_info_t *info);
+static void ngx_http_zk_lock_write_info(zkl_json_t *json, zkl_info_t *info);
+static void ngx_http_zk_lock_write_cdata(zkl_json_t *json, ngx_str_t *text);
 static void ngx_http_zk_lock_write_time(zkl_json_t *json, const char *key,
     time_t when);
 static ngx_int_t ngx_http_zk_lock_fencing(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_secrets(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, ngx_uint_t location);
-static ngx_int_t ngx_http_zk_lock_location(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx);
+    ngx_http_zk_lock_ctx_t *ctx, ngx_uint_t location, ngx_uint_t async);
 
 
 static const ngx_http_zk_lock_title_t  ngx_http_zk_lock_titles[] = {
@@ -148,7 +143,11 @@ ngx_http_zk_lock_open_title(zkl_json_t *json, ngx_uint_t kind,
 {
     const ngx_http_zk_lock_title_t  *t;
 
-    t = ngx_http_zk_lock_title(kind);
+    for (t = ngx_http_zk_lock_titles; t->kind != 0; t++) {
+        if (t->kind == kind) {
+            break;
+        }
+    }
 
     zkl_json_object(json, NULL);
     zkl_json_string(json, "type", (char *) t->type.data, t->type.len);
@@ -158,33 +157,29 @@ ngx_http_zk_lock_open_title(zkl_json_t *json, ngx_uint_t kind,
 }
 
 
-static const ngx_http_zk_lock_title_t *
-ngx_http_zk_lock_title(ngx_uint_t kind)
-{
-    ngx_uint_t  i;
-
-    for (i = 0; ngx_http_zk_lock_titles[i].kind != 0; i++) {
-        if (ngx_http_zk_lock_titles[i].kind == kind) {
-            break;
-        }
-    }
-
-    return &ngx_http_zk_lock_titles[i];
-}
-
-
 ngx_int_t
 ngx_http_zk_lock_send_problem(ngx_http_request_t *r, ngx_uint_t status,
     zkl_json_t *json)
 {
-    if (ngx_http_zk_lock_retry(r, status, json) != NGX_OK) {
+    return ngx_http_zk_lock_send_kind(r, status, status, json, NULL);
+}
+
+
+/* As send_json(); the kind gives Retry-After. */
+
+static ngx_int_t
+ngx_http_zk_lock_send_kind(ngx_http_request_t *r, ngx_uint_t status,
+    ngx_uint_t kind, zkl_json_t *json, zkl_terraform_t *t)
+{
+    if (ngx_http_zk_lock_retry(r, ngx_http_zk_lock_kind_status(kind), json)
+        != NGX_OK)
+    {
         zkl_json_close(json);
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    zkl_json_end_object(json);
-
-    return ngx_http_zk_lock_send(r, status, "application/problem+json", json);
+    return ngx_http_zk_lock_send_json(r, status, "application/problem+json",
+                                      json, t);
 }
 
 
@@ -219,47 +214,6 @@ ngx_http_zk_lock_retry(ngx_http_request_t *r, ngx_uint_t status,
     return ngx_http_zk_lock_add_header(r, "Retry-After", p,
                             ngx_sprintf(p, "%d", NGX_HTTP_ZK_LOCK_RETRY_AFTER)
                             - p);
-}
-
-
-/*
- * Sends a problem behind the members that the holder sent, because Terraform
- * looks for these members.
- */
-
-static ngx_int_t
-ngx_http_zk_lock_send_holder(ngx_http_request_t *r, ngx_uint_t status,
-    zkl_json_t *json, zkl_terraform_t *t)
-{
-    u_char      *p, *body;
-    size_t       len;
-    ngx_int_t    rc;
-    const char  *text;
-
-    rc = ngx_http_zk_lock_retry(r, status, json);
-
-    zkl_json_end_object(json);
-
-    text = zkl_json_text(json, &len);
-
-    body = (rc == NGX_OK && text != NULL)
-           ? ngx_pnalloc(r->pool, t->data_len + len) : NULL;
-
-    if (body == NULL) {
-        zkl_json_close(json);
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    /* both texts are compact objects with at least one member */
-
-    p = ngx_cpymem(body, t->data, t->data_len - 1);
-    *p++ = ',';
-    p = ngx_cpymem(p, text + 1, len - 1);
-
-    zkl_json_close(json);
-
-    return ngx_http_zk_lock_send_text(r, status, "application/problem+json",
-                                      (char *) body, p - body);
 }
 
 
@@ -320,33 +274,32 @@ ngx_http_zk_lock_add_no_store(ngx_http_request_t *r)
 
 
 ngx_int_t
-ngx_http_zk_lock_add_preference(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx)
+ngx_http_zk_lock_send(ngx_http_request_t *r, ngx_uint_t status,
+    zkl_json_t *json)
 {
-    u_char  *p, *last;
-
-    p = ngx_pnalloc(r->pool, sizeof("wait=.000") + NGX_INT64_LEN);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    last = ngx_sprintf(p, "wait=%M", ctx->wait / 1000);
-
-    if (ctx->wait % 1000 != 0) {
-        last = ngx_sprintf(last, ".%03M", ctx->wait % 1000);
-    }
-
-    return ngx_http_zk_lock_add_header(r, "Preference-Applied", p, last - p);
+    return ngx_http_zk_lock_send_json(r, status, "application/json", json,
+                                      NULL);
 }
 
 
-ngx_int_t
-ngx_http_zk_lock_send(ngx_http_request_t *r, ngx_uint_t status,
-    const char *type, zkl_json_t *json)
+/*
+ * Closes the object, sends it, and closes json in any case.  Unless t is NULL,
+ * the members that the holder sent go before those of json, because Terraform
+ * looks for these members.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_send_json(ngx_http_request_t *r, ngx_uint_t status,
+    const char *type, zkl_json_t *json, zkl_terraform_t *t)
 {
-    size_t       len;
-    ngx_int_t    rc;
-    const char  *text;
+    size_t                   len;
+    ngx_int_t                rc;
+    ngx_buf_t               *b;
+    const char              *text;
+    ngx_chain_t              out;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    zkl_json_end_object(json);
 
     text = zkl_json_text(json, &len);
 
@@ -359,34 +312,28 @@ ngx_http_zk_lock_send(ngx_http_request_t *r, ngx_uint_t status,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    rc = ngx_http_zk_lock_send_text(r, status, type, text, len);
-
-    zkl_json_close(json);
-
-    return rc;
-}
-
-
-/* text is copied */
-
-static ngx_int_t
-ngx_http_zk_lock_send_text(ngx_http_request_t *r, ngx_uint_t status,
-    const char *type, const char *text, size_t len)
-{
-    ngx_int_t                rc;
-    ngx_buf_t               *b;
-    ngx_chain_t              out;
-    ngx_http_zk_lock_ctx_t  *ctx;
-
-    b = ngx_create_temp_buf(r->pool, len + 1);
+    b = ngx_create_temp_buf(r->pool, (t ? t->data_len : 0) + len + 1);
     if (b == NULL) {
+        zkl_json_close(json);
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    b->last = ngx_cpymem(b->pos, text, len);
+    if (t != NULL) {
+
+        /* both texts are compact objects with at least one member */
+
+        b->last = ngx_cpymem(b->last, t->data, t->data_len - 1);
+        *b->last++ = ',';
+        text++;
+        len--;
+    }
+
+    b->last = ngx_cpymem(b->last, text, len);
     *b->last++ = '\n';
     b->last_buf = (r == r->main) ? 1 : 0;
     b->last_in_chain = 1;
+
+    zkl_json_close(json);
 
     r->headers_out.status = status;
 
@@ -467,22 +414,10 @@ ngx_http_zk_lock_answer_refusal(ngx_http_request_t *r,
     ngx_http_zk_lock_open_title(json, refusal->kind, refusal->status,
                                 refusal->detail);
 
-    if (refusal->holder != NULL) {
-        zkl_json_object(json, "holder");
-        ngx_http_zk_lock_write_info(json, refusal->holder);
-        zkl_json_end_object(json);
-    }
+    ngx_http_zk_lock_write_holder(json, "holder", refusal->holder);
 
-    if (ngx_http_zk_lock_retry(r, ngx_http_zk_lock_kind_status(refusal->kind),
-                               json) != NGX_OK) {
-        zkl_json_close(json);
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    zkl_json_end_object(json);
-
-    return ngx_http_zk_lock_send(r, refusal->status,
-                                 "application/problem+json", json);
+    return ngx_http_zk_lock_send_kind(r, refusal->status, refusal->kind, json,
+                                      NULL);
 }
 
 
@@ -545,24 +480,18 @@ ngx_http_zk_lock_answer_holder(ngx_http_request_t *r, ngx_uint_t status,
     ngx_http_zk_lock_open_problem(json, status, detail);
     ngx_http_zk_lock_write_note(json, ctx, NGX_HTTP_ZK_LOCK_NOTE_WAIT);
 
-    if (info == NULL) {
-        return ngx_http_zk_lock_send_problem(r, status, json);
-    }
-
-    if (terraform) {
+    if (info != NULL && terraform) {
         zkl_claim_data_read(&cdata, (char *) info->cdata.data,
                             info->cdata.len);
 
         if (cdata.data_len != 0
             && zkl_terraform_read(&t, cdata.data, cdata.data_len) == 0)
         {
-            return ngx_http_zk_lock_send_holder(r, status, json, &t);
+            return ngx_http_zk_lock_send_kind(r, status, status, json, &t);
         }
     }
 
-    zkl_json_object(json, "holder");
-    ngx_http_zk_lock_write_info(json, info);
-    zkl_json_end_object(json);
+    ngx_http_zk_lock_write_holder(json, "holder", info);
 
     return ngx_http_zk_lock_send_problem(r, status, json);
 }
@@ -612,7 +541,7 @@ ngx_http_zk_lock_answer_granted(ngx_http_request_t *r,
 {
     zkl_json_t  *json;
 
-    if (ngx_http_zk_lock_secrets(r, ctx, 1) != NGX_OK) {
+    if (ngx_http_zk_lock_secrets(r, ctx, 1, 0) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -620,11 +549,9 @@ ngx_http_zk_lock_answer_granted(ngx_http_request_t *r,
 
     zkl_json_object(json, NULL);
     ngx_http_zk_lock_write_grant(json, ctx, claim);
-    zkl_json_end_object(json);
 
     return ngx_http_zk_lock_send(r, ctx->plain ? NGX_HTTP_OK
-                                               : NGX_HTTP_CREATED,
-                                 "application/json", json);
+                                               : NGX_HTTP_CREATED, json);
 }
 
 
@@ -632,6 +559,7 @@ void
 ngx_http_zk_lock_write_grant(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
     zkl_claim_t *claim)
 {
+    ngx_str_t      *addr, cdata;
     ngx_msec_int_t  left;
     zkl_record_t    record;
 
@@ -639,7 +567,22 @@ ngx_http_zk_lock_write_grant(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
     ngx_http_zk_lock_write_text(json, "state", "held");
     zkl_json_string(json, "token", (char *) ctx->secret, ZKL_TOKEN_LEN);
     ngx_http_zk_lock_write_mode(json, claim->entry.mode);
-    ngx_http_zk_lock_write_own_cdata(json, ctx, claim);
+
+    addr = &ctx->request->connection->addr_text;
+
+    if (ctx->has_data) {
+        cdata.data = claim->cdata;
+        cdata.len = claim->cdata_len;
+
+        ngx_http_zk_lock_write_cdata(json, &cdata);
+
+    } else if (addr->len <= ZKL_FROM_MAX) {
+
+        /* the claim data tell only "from", which needs no parser */
+
+        zkl_json_string(json, "from", (char *) addr->data, addr->len);
+    }
+
     zkl_json_integer(json, "fencing_token", ctx->fencing);
 
     if (zkl_record_read(ctx->worker->zone, &claim->id, &ctx->path, &record)
@@ -711,11 +654,7 @@ ngx_http_zk_lock_answer_queued(ngx_http_request_t *r,
 {
     zkl_json_t  *json;
 
-    if (ngx_http_zk_lock_secrets(r, ctx, 1) != NGX_OK
-        || ngx_http_zk_lock_add_header(r, "Preference-Applied",
-                                       (u_char *) "respond-async", 13)
-           != NGX_OK)
-    {
+    if (ngx_http_zk_lock_secrets(r, ctx, 1, 1) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -731,10 +670,8 @@ ngx_http_zk_lock_answer_queued(ngx_http_request_t *r,
     zkl_json_integer(json, "ttl_ms", (int64_t) claim->ttl);
     ngx_http_zk_lock_write_note(json, ctx, NGX_HTTP_ZK_LOCK_NOTE_TTL
                                            |NGX_HTTP_ZK_LOCK_NOTE_WAIT);
-    zkl_json_end_object(json);
 
-    return ngx_http_zk_lock_send(r, NGX_HTTP_ACCEPTED, "application/json",
-                                 json);
+    return ngx_http_zk_lock_send(r, NGX_HTTP_ACCEPTED, json);
 }
 
 
@@ -764,16 +701,10 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
      */
 
     rc = ctx->plain ? ngx_http_zk_lock_fencing(r, ctx)
-                    : ngx_http_zk_lock_secrets(r, ctx, ctx->waits);
+                    : ngx_http_zk_lock_secrets(r, ctx, ctx->waits,
+                                               status == NGX_HTTP_ACCEPTED
+                                               && ctx->waits);
     if (rc != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    if (status == NGX_HTTP_ACCEPTED && ctx->waits
-        && ngx_http_zk_lock_add_header(r, "Preference-Applied",
-                                       (u_char *) "respond-async", 13)
-           != NGX_OK)
-    {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -791,7 +722,6 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
     ngx_http_zk_lock_write_mode(json, info->child.mode);
 
     if (!info->held) {
-
         zkl_json_integer(json, "position", (int64_t) call->place);
     }
 
@@ -804,25 +734,8 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
                                 ? NGX_HTTP_ZK_LOCK_NOTE_TTL
                                 : NGX_HTTP_ZK_LOCK_NOTE_TTL
                                   |NGX_HTTP_ZK_LOCK_NOTE_WAIT);
-    zkl_json_end_object(json);
 
-    return ngx_http_zk_lock_send(r, status, "application/json", json);
-}
-
-
-ngx_int_t
-ngx_http_zk_lock_answer_lock(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call)
-{
-    zkl_json_t  *json;
-
-    json = zkl_json_open();
-
-    zkl_json_object(json, NULL);
-    ngx_http_zk_lock_write_lock(json, ctx, call);
-    zkl_json_end_object(json);
-
-    return ngx_http_zk_lock_send(r, NGX_HTTP_OK, "application/json", json);
+    return ngx_http_zk_lock_send(r, status, json);
 }
 
 
@@ -843,9 +756,7 @@ ngx_http_zk_lock_write_lock(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
     zkl_json_array(json, "holders");
 
     for  (i = 0; i < call->nknown && call->infos[i].held; i++) {
-        zkl_json_object(json, NULL);
-        ngx_http_zk_lock_write_info(json, &call->infos[i]);
-        zkl_json_end_object(json);
+        ngx_http_zk_lock_write_holder(json, NULL, &call->infos[i]);
     }
 
     zkl_json_end_array(json);
@@ -861,7 +772,7 @@ ngx_http_zk_lock_write_lock(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
             ngx_http_zk_lock_write_mode(json, info->child.mode);
         }
 
-        ngx_http_zk_lock_write_cdata(json, info);
+        ngx_http_zk_lock_write_cdata(json, &info->cdata);
         ngx_http_zk_lock_write_time(json, "since", info->since);
         zkl_json_end_object(json);
     }
@@ -889,70 +800,31 @@ ngx_http_zk_lock_answer_done(ngx_http_request_t *r)
 
     zkl_json_object(json, NULL);
     ngx_http_zk_lock_write_name(json, ctx);
-    zkl_json_end_object(json);
 
-    return ngx_http_zk_lock_send(r, NGX_HTTP_OK, "application/json", json);
-}
-
-
-/* Writes the claim data of the claim that this request made. */
-
-static void
-ngx_http_zk_lock_write_own_cdata(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
-    zkl_claim_t *claim)
-{
-    ngx_str_t  *addr;
-    zkl_info_t  info;
-
-    if (ctx->has_data) {
-        info.cdata.data = claim->cdata;
-        info.cdata.len = claim->cdata_len;
-
-        ngx_http_zk_lock_write_cdata(json, &info);
-        return;
-    }
-
-    /* the claim data tell only "from", which needs no parser */
-
-    addr = &ctx->request->connection->addr_text;
-
-    if (addr->len <= ZKL_FROM_MAX) {
-        zkl_json_string(json, "from", (char *) addr->data, addr->len);
-    }
-}
-
-
-static void
-ngx_http_zk_lock_write_cdata(zkl_json_t *json, zkl_info_t *info)
-{
-    zkl_claim_data_t  cdata;
-
-    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
-
-    if (cdata.owner_len != 0) {
-        zkl_json_string(json, "owner", cdata.owner, cdata.owner_len);
-    }
-
-    if (cdata.data_len != 0) {
-        zkl_json_raw(json, "data", cdata.data, cdata.data_len);
-    }
-
-    if (cdata.from_len != 0) {
-        zkl_json_string(json, "from", cdata.from, cdata.from_len);
-    }
-
-    if (cdata.revoke) {
-        zkl_json_boolean(json, "revoke", 1);
-    }
+    return ngx_http_zk_lock_send(r, NGX_HTTP_OK, json);
 }
 
 
 void
+ngx_http_zk_lock_write_holder(zkl_json_t *json, const char *key,
+    zkl_info_t *info)
+{
+    if (info != NULL) {
+        zkl_json_object(json, key);
+        ngx_http_zk_lock_write_info(json, info);
+        zkl_json_end_object(json);
+    }
+}
+
+
+/* What info tells of a claim, as members of the open object. */
+
+static void
 ngx_http_zk_lock_write_info(zkl_json_t *json, zkl_info_t *info)
 {
     int64_t  fencing;
 
-    ngx_http_zk_lock_write_cdata(json, info);
+    ngx_http_zk_lock_write_cdata(json, &info->cdata);
 
     fencing = ngx_http_zk_lock_info_fencing(info);
 
@@ -976,6 +848,31 @@ ngx_http_zk_lock_write_info(zkl_json_t *json, zkl_info_t *info)
 }
 
 
+static void
+ngx_http_zk_lock_write_cdata(zkl_json_t *json, ngx_str_t *text)
+{
+    zkl_claim_data_t  cdata;
+
+    zkl_claim_data_read(&cdata, (char *) text->data, text->len);
+
+    if (cdata.owner_len != 0) {
+        zkl_json_string(json, "owner", cdata.owner, cdata.owner_len);
+    }
+
+    if (cdata.data_len != 0) {
+        zkl_json_raw(json, "data", cdata.data, cdata.data_len);
+    }
+
+    if (cdata.from_len != 0) {
+        zkl_json_string(json, "from", cdata.from, cdata.from_len);
+    }
+
+    if (cdata.revoke) {
+        zkl_json_boolean(json, "revoke", 1);
+    }
+}
+
+
 int64_t
 ngx_http_zk_lock_info_fencing(zkl_info_t *info)
 {
@@ -990,10 +887,8 @@ ngx_http_zk_lock_info_fencing(zkl_info_t *info)
         return 0;
     }
 
-    return zkl_fencing_token(cdata.czxid ? cdata.czxid
-                                         : info->czxid,
-                             cdata.index > 0
-                                                       ? cdata.index : 0);
+    return zkl_fencing_token(cdata.czxid ? cdata.czxid : info->czxid,
+                             ngx_max(cdata.index, 0));
 }
 
 
@@ -1070,12 +965,20 @@ ngx_http_zk_lock_fencing(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 }
 
 
-/* Adds Lock-Token, Lock-Fencing-Token (if any), and Location. */
+/*
+ * Adds Lock-Token, Lock-Fencing-Token (if any), with location the Location, and
+ * with async the preference that was applied.  The Location is the path in
+ * front of the name, as in the request, the lock's name, a slash and the token.
+ */
 
 static ngx_int_t
 ngx_http_zk_lock_secrets(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
-    ngx_uint_t location)
+    ngx_uint_t location, ngx_uint_t async)
 {
+    u_char     *p;
+    size_t      len;
+    uintptr_t   escape;
+
     if (ngx_http_zk_lock_fencing(r, ctx) != NGX_OK
         || ngx_http_zk_lock_add_header(r, "Lock-Token", ctx->secret,
                                        ZKL_TOKEN_LEN)
@@ -1084,21 +987,9 @@ ngx_http_zk_lock_secrets(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
         return NGX_ERROR;
     }
 
-    return location ? ngx_http_zk_lock_location(r, ctx) : NGX_OK;
-}
-
-
-/*
- * Adds Location: the path in front of the name, as in the request, the lock's
- * name, a slash and the token.
- */
-
-static ngx_int_t
-ngx_http_zk_lock_location(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
-{
-    u_char     *p;
-    size_t      len;
-    uintptr_t   escape;
+    if (!location) {
+        return NGX_OK;
+    }
 
     escape = ngx_escape_uri(NULL, ctx->dir.data, ctx->dir.len, NGX_ESCAPE_URI)
              + ngx_escape_uri(NULL, ctx->name.data, ctx->name.len,
@@ -1122,5 +1013,7 @@ ngx_http_zk_lock_location(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     *p++ = '/';
     ngx_memcpy(p, ctx->secret, ZKL_TOKEN_LEN);
 
-    return NGX_OK;
+    return async ? ngx_http_zk_lock_add_header(r, "Preference-Applied",
+                                               (u_char *) "respond-async", 13)
+                 : NGX_OK;
 }

@@ -80,10 +80,6 @@ ngx_int_t ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
 ngx_int_t ngx_http_zk_lock_answer_queued(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim);
 
-/* a lock, from a call */
-ngx_int_t ngx_http_zk_lock_answer_lock(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call);
-
 /* 204, or 200 if ctx->plain */
 ngx_int_t ngx_http_zk_lock_answer_done(ngx_http_request_t *r);
 
@@ -103,8 +99,12 @@ void ngx_http_zk_lock_write_name(zkl_json_t *json,
 const char *ngx_http_zk_lock_mode_word(zkl_mode_t mode);
 /* "mode", and "permits" of a semaphore */
 void ngx_http_zk_lock_write_mode(zkl_json_t *json, zkl_mode_t mode);
-/* what info tells of a claim: "owner", "data", "fencing_token", "since", ... */
-void ngx_http_zk_lock_write_info(zkl_json_t *json, zkl_info_t *info);
+/*
+ * an object with what info tells of a claim: "owner", "data", "fencing_token",
+ * "since", ...; nothing if info is NULL
+ */
+void ngx_http_zk_lock_write_holder(zkl_json_t *json, const char *key,
+    zkl_info_t *info);
 /* all members of a lock, from a call that may have found no claim */
 void ngx_http_zk_lock_write_lock(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
     zkl_call_t *call);
@@ -132,12 +132,9 @@ void ngx_http_zk_lock_open_problem(zkl_json_t *json, ngx_uint_t kind,
 /* Closes the object and sends the problem; closes json in any case. */
 ngx_int_t ngx_http_zk_lock_send_problem(ngx_http_request_t *r,
     ngx_uint_t status, zkl_json_t *json);
-/* Sends an answer with a type such as "application/json"; closes json. */
+/* Closes the object and sends the answer; closes json in any case. */
 ngx_int_t ngx_http_zk_lock_send(ngx_http_request_t *r, ngx_uint_t status,
-    const char *type, zkl_json_t *json);
-/* Preference-Applied, for a wait that was preferred */
-ngx_int_t ngx_http_zk_lock_add_preference(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx);
+    zkl_json_t *json);
 /*
  * Cache-Control: no cache may keep the answer, because the answer tells of this
  * moment alone, and may have a token.  A handler calls this before all else, so

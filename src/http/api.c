@@ -27,15 +27,13 @@
 #include "http/terraform.h"
 
 
+static ngx_int_t ngx_http_zk_lock_api_refuse(ngx_http_request_t *r,
+    ngx_uint_t status, const char *why);
 static void ngx_http_zk_lock_api_body_handler(ngx_http_request_t *r);
 static ngx_int_t ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 static ngx_http_zk_lock_type_e ngx_http_zk_lock_api_type(
     ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx);
-static const char *ngx_http_zk_lock_api_check(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx);
-static ngx_int_t ngx_http_zk_lock_api_root(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_api_token(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_api_target(ngx_http_request_t *r,
@@ -47,11 +45,6 @@ static ngx_uint_t ngx_http_zk_lock_api_target_next(ngx_str_t *uri, size_t *at,
 static ngx_uint_t ngx_http_zk_lock_api_overridden(ngx_http_request_t *r);
 static ngx_int_t ngx_http_zk_lock_api_target_method(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
-static ngx_int_t ngx_http_zk_lock_api_target_path(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx);
-
-
-static ngx_str_t  ngx_http_zk_lock_token_header = ngx_string("lock-token");
 
 
 ngx_int_t
@@ -104,17 +97,39 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
     }
 
     if (found != NGX_OK) {
-        rc = ngx_http_discard_request_body(r);
-
-        return (rc != NGX_OK) ? rc : ngx_http_zk_lock_problem(r,
-                                          (found == NGX_DECLINED)
-                                          ? NGX_HTTP_NOT_FOUND
-                                          : NGX_HTTP_BAD_REQUEST, why);
+        return ngx_http_zk_lock_api_refuse(r, (found == NGX_DECLINED)
+                                           ? NGX_HTTP_NOT_FOUND
+                                           : NGX_HTTP_BAD_REQUEST, why);
     }
 
-    rc = ngx_http_zk_lock_api_target_path(r, ctx);
-    if (rc != NGX_DECLINED) {
-        return rc;
+    rc = ngx_http_zk_lock_request_root(r, &ctx->root);
+
+    if (rc == NGX_DECLINED) {
+        return ngx_http_zk_lock_api_refuse(r,
+                                           NGX_HTTP_INTERNAL_SERVER_ERROR,
+                                           "this location's root cannot be "
+                                           "used for this request");
+    }
+
+    if (rc == NGX_OK && ctx->name.len != 0) {
+        rc = ngx_http_zk_lock_request_path(r, &ctx->root, &ctx->name,
+                                           &ctx->path);
+
+    } else if (ctx->root.len != 0) {
+        ctx->path = ctx->root;
+
+    } else {
+        ngx_str_set(&ctx->path, "/");
+    }
+
+    if (rc == NGX_DECLINED) {
+        return ngx_http_zk_lock_api_refuse(r, NGX_HTTP_BAD_REQUEST,
+                                           "the root and the name together "
+                                           "are too long");
+    }
+
+    if (rc != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     rc = ngx_http_zk_lock_api_target_method(r, ctx);
@@ -123,11 +138,9 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
     }
 
     if (r->headers_in.content_length_n > NGX_HTTP_ZK_LOCK_BODY_MAX) {
-        rc = ngx_http_discard_request_body(r);
-
-        return (rc != NGX_OK) ? rc : ngx_http_zk_lock_problem(r,
-                                          NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
-                                          "a body has at most 8192 bytes");
+        return ngx_http_zk_lock_api_refuse(r,
+                                           NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
+                                           "a body has at most 8192 bytes");
     }
 
     rc = ngx_http_read_client_request_body(r,
@@ -138,6 +151,20 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
     }
 
     return NGX_DONE;
+}
+
+
+/* Answers before the body is read. */
+
+static ngx_int_t
+ngx_http_zk_lock_api_refuse(ngx_http_request_t *r, ngx_uint_t status,
+    const char *why)
+{
+    ngx_int_t  rc;
+
+    rc = ngx_http_discard_request_body(r);
+
+    return (rc != NGX_OK) ? rc : ngx_http_zk_lock_problem(r, status, why);
 }
 
 
@@ -164,6 +191,7 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx)
 {
     ngx_int_t    rc;
+    ngx_uint_t   node, reads;
     const char  *why;
 
     if (ngx_http_zk_lock_body_size(r) > NGX_HTTP_ZK_LOCK_BODY_MAX) {
@@ -191,27 +219,37 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
         return rc;
     }
 
-    if (ngx_http_zk_lock_request_node(r)) {
-        why = ngx_http_zk_lock_api_check(r, ctx);
+    node = ngx_http_zk_lock_request_node(r);
+    reads = (r->method & NGX_HTTP_ZK_LOCK_READS);
+    why = NULL;
 
-        if (why != NULL) {
-            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, why);
-        }
+    if (node && ctx->name.len == 0) {
+        why = "zk_lock_layout node takes one lock at a time, and has no list "
+              "of them";
+
+    } else if (node && (r->method & (NGX_HTTP_LOCK|NGX_HTTP_UNLOCK))) {
+        why = "zk_lock_layout node takes no LOCK and UNLOCK";
+
+    } else if (node && r->method == NGX_HTTP_POST && ctx->has_token) {
+        why = "zk_lock_layout node lets a claim be held once only";
+
+    } else if (ctx->has_token
+               && (r->method & (NGX_HTTP_LOCK|NGX_HTTP_UNLOCK)))
+    {
+        why = "LOCK and UNLOCK take an \"ID\", and no token";
+    }
+
+    if (why != NULL) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, why);
     }
 
     if (ctx->name.len == 0) {
-        return ngx_http_zk_lock_api_root(r, ctx);
+        return (reads && ctx->text.data == NULL)
+               ? ngx_http_zk_lock_list(r, ctx)
+               : ngx_http_zk_lock_several(r, ctx);
     }
 
-    if (ctx->has_token && (r->method & (NGX_HTTP_LOCK|NGX_HTTP_UNLOCK))) {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                        "LOCK and UNLOCK take an \"ID\", "
-                                        "and no token");
-    }
-
-    if (!ctx->has_token && !(r->method & NGX_HTTP_ZK_LOCK_READS)
-        && !ngx_http_zk_lock_request_node(r))
-    {
+    if (!ctx->has_token && !reads && !node) {
         rc = ngx_http_zk_lock_terraform(r, ctx);
         if (rc != NGX_DECLINED) {
             return rc;
@@ -265,41 +303,6 @@ ngx_http_zk_lock_api_type(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 }
 
 
-/* Returns why zk_lock_layout node does not serve the request, or NULL. */
-
-static const char *
-ngx_http_zk_lock_api_check(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
-{
-    if (ctx->name.len == 0) {
-        return "zk_lock_layout node takes one lock at a time, and has no list "
-               "of them";
-    }
-
-    if (r->method & (NGX_HTTP_LOCK|NGX_HTTP_UNLOCK)) {
-        return "zk_lock_layout node takes no LOCK and UNLOCK";
-    }
-
-    if (r->method == NGX_HTTP_POST && ctx->has_token) {
-        return "zk_lock_layout node lets a claim be held once only";
-    }
-
-    return NULL;
-}
-
-
-/* Serves the location's own path: several locks, or a list of all locks. */
-
-static ngx_int_t
-ngx_http_zk_lock_api_root(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
-{
-    if ((r->method & NGX_HTTP_ZK_LOCK_READS) && ctx->text.data == NULL) {
-        return ngx_http_zk_lock_list(r, ctx);
-    }
-
-    return ngx_http_zk_lock_several(r, ctx);
-}
-
-
 /*
  * Reads the token from the path or the header.  A text that is no token of this
  * lock is answered without a call.  Returns NGX_DECLINED unless an answer was
@@ -312,7 +315,7 @@ ngx_http_zk_lock_api_token(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     ngx_str_t   *header;
     ngx_uint_t   n;
 
-    header = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_token_header, &n);
+    header = ngx_http_zk_lock_header(r, "lock-token", &n);
 
     if (n > 1 || (n == 1 && ctx->text.data != NULL)) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
@@ -556,14 +559,12 @@ ngx_http_zk_lock_api_overridden(ngx_http_request_t *r)
     ngx_str_t   *value;
     ngx_uint_t   i, n;
 
-    static ngx_str_t  names[] = {
-        ngx_string("x-http-method-override"),
-        ngx_string("x-http-method"),
-        ngx_string("x-method-override")
+    static const char *const  names[] = {
+        "x-http-method-override", "x-http-method", "x-method-override"
     };
 
     for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        value = ngx_http_zk_lock_header(r, &names[i], &n);
+        value = ngx_http_zk_lock_header(r, names[i], &n);
 
         if (n > 1
             || (n == 1 && (value->len != r->method_name.len
@@ -608,11 +609,6 @@ ngx_http_zk_lock_api_target_method(ngx_http_request_t *r,
         return NGX_DECLINED;
     }
 
-    rc = ngx_http_discard_request_body(r);
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
     if (ctx->text.data != NULL
         && (r->method & (NGX_HTTP_POST|NGX_HTTP_LOCK|NGX_HTTP_UNLOCK))
         && zkl_name_token_read(&ctx->token, (char *) ctx->text.data,
@@ -620,59 +616,19 @@ ngx_http_zk_lock_api_target_method(ngx_http_request_t *r,
                                ctx->path.len)
            != 0)
     {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                        "what is behind the last slash looks "
-                                        "like a token, and is none of this "
-                                        "lock; if it belongs to the name, a "
-                                        "proxy may have decoded \"%2F\": "
-                                        "\"%252F\" passes");
-    }
-
-    return ngx_http_zk_lock_answer_method(r, allow);
-}
-
-
-/* Sets root and path and returns NGX_DECLINED, or else answers. */
-
-static ngx_int_t
-ngx_http_zk_lock_api_target_path(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx)
-{
-    ngx_int_t    rc, status;
-    const char  *why;
-
-    status = NGX_HTTP_INTERNAL_SERVER_ERROR;
-    why = "this location's root cannot be used for this request";
-
-    rc = ngx_http_zk_lock_request_root(r, &ctx->root);
-
-    if (rc == NGX_OK && ctx->name.len == 0) {
-        ngx_str_set(&ctx->path, "/");
-
-        if (ctx->root.len != 0) {
-            ctx->path = ctx->root;
-        }
-
-        return NGX_DECLINED;
-    }
-
-    if (rc == NGX_OK) {
-        status = NGX_HTTP_BAD_REQUEST;
-        why = "the root and the name together are too long";
-
-        rc = ngx_http_zk_lock_request_path(r, &ctx->root, &ctx->name,
-                                           &ctx->path);
-    }
-
-    if (rc == NGX_OK) {
-        return NGX_DECLINED;
-    }
-
-    if (rc == NGX_ERROR) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        return ngx_http_zk_lock_api_refuse(r, NGX_HTTP_BAD_REQUEST,
+                                           "what is behind the last slash "
+                                           "looks like a token, and is none "
+                                           "of this lock; if it belongs to "
+                                           "the name, a proxy may have "
+                                           "decoded \"%2F\": \"%252F\" "
+                                           "passes");
     }
 
     rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
 
-    return (rc != NGX_OK) ? rc : ngx_http_zk_lock_problem(r, status, why);
+    return ngx_http_zk_lock_answer_method(r, allow);
 }

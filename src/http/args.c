@@ -3,50 +3,75 @@
  * Arguments: what a request says beside the method and the path: in the
  * headers, the query, and the body, which has been read before.
  *
- * Everything here runs on the event loop and only reads the request.  The
- * context notes for the answer that the wait or the ttl was cut, and the wait.
+ * Everything here runs on the event loop, and only reads the request, but for
+ * the answer to wrong arguments.  The context notes for the answer that the
+ * wait or the ttl was cut, and the wait.
  */
 
 
 #include "http/args.h"
+#include "http/answer.h"
 
 
-static ngx_int_t ngx_http_zk_lock_args_read(ngx_http_request_t *r,
-    zkl_args_t *args, unsigned allowed, ngx_uint_t *status);
-static ngx_int_t ngx_http_zk_lock_args_prefer(ngx_http_request_t *r,
-    zkl_args_t *args);
 static ngx_int_t ngx_http_zk_lock_args_preference(ngx_http_request_t *r,
     const char *start, ngx_str_t *value);
-static void ngx_http_zk_lock_args_trim(ngx_str_t *value);
 static ngx_uint_t ngx_http_zk_lock_args_is_json(ngx_http_request_t *r);
-
-
-static ngx_str_t  ngx_http_zk_lock_prefer_header = ngx_string("prefer");
-static ngx_str_t  ngx_http_zk_lock_accept_header = ngx_string("accept");
+static ngx_str_t *ngx_http_zk_lock_args_next(const char *name,
+    ngx_list_part_t **part, ngx_uint_t *i);
 
 
 ngx_int_t
 ngx_http_zk_lock_args(ngx_http_request_t *r, zkl_args_t *args,
-    unsigned allowed, ngx_uint_t *status)
+    unsigned allowed)
 {
-    unsigned                 preferred;
+    ngx_str_t                text;
+    ngx_uint_t               preferred;
     ngx_http_zk_lock_ctx_t  *ctx;
-
-    *status = NGX_HTTP_BAD_REQUEST;
 
     ngx_memzero(args, sizeof(zkl_args_t));
 
-    if ((allowed & ZKL_ARG_WAIT)
-        && ngx_http_zk_lock_args_prefer(r, args) != NGX_OK)
-    {
-        return NGX_ERROR;
+    /* Prefer: wait=N (RFC 7240), seconds */
+
+    preferred = (allowed & ZKL_ARG_WAIT)
+                && ngx_http_zk_lock_args_preference(r, "wait=", &text)
+                   == NGX_OK;
+
+    if (preferred) {
+        args->wait = zkl_text_duration_read((char *) text.data, text.len);
+
+        if (args->wait < 0) {
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                            "\"Prefer: wait=N\" takes a "
+                                            "number of seconds");
+        }
     }
 
-    preferred = args->given;
-    args->given = 0;
+    if (zkl_args_query_read(args, (char *) r->args.data, r->args.len, allowed)
+        != 0)
+    {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, args->error);
+    }
 
-    if (ngx_http_zk_lock_args_read(r, args, allowed, status) != NGX_OK) {
-        return NGX_ERROR;
+    if (ngx_http_zk_lock_body_size(r) != 0) {
+
+        if (!ngx_http_zk_lock_args_is_json(r)) {
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE,
+                                            "the body is JSON (with "
+                                            "Content-Type: application/json), "
+                                            "or the arguments are in the "
+                                            "query");
+        }
+
+        if (ngx_http_zk_lock_body_text(r, &text) != NGX_OK) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        if (zkl_args_body_read(args, (char *) text.data, text.len, allowed)
+            != 0)
+        {
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                            args->error);
+        }
     }
 
     if (preferred && !(args->given & ZKL_ARG_WAIT)) {
@@ -56,49 +81,13 @@ ngx_http_zk_lock_args(ngx_http_request_t *r, zkl_args_t *args,
         ctx->preferred = 1;
     }
 
-    return NGX_OK;
-}
-
-
-/* Reads the query, then the body. */
-
-static ngx_int_t
-ngx_http_zk_lock_args_read(ngx_http_request_t *r, zkl_args_t *args,
-    unsigned allowed, ngx_uint_t *status)
-{
-    ngx_str_t  text;
-
-    if (zkl_args_query_read(args, (char *) r->args.data, r->args.len, allowed)
-        != 0)
-    {
-        return NGX_ERROR;
+    if ((args->given & ZKL_ARG_TTL) && args->ttl == 0) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "\"ttl\" takes a duration above "
+                                        "zero");
     }
 
-    if (ngx_http_zk_lock_body_size(r) == 0) {
-        return NGX_OK;
-    }
-
-    if (!ngx_http_zk_lock_args_is_json(r)) {
-        *status = NGX_HTTP_UNSUPPORTED_MEDIA_TYPE;
-
-        (void) ngx_cpystrn((u_char *) args->error, (u_char *)
-                           "the body is JSON (with Content-Type: "
-                           "application/json), or the arguments are in the "
-                           "query", sizeof(args->error));
-        return NGX_ERROR;
-    }
-
-    if (ngx_http_zk_lock_body_text(r, &text) != NGX_OK) {
-        *status = NGX_HTTP_INTERNAL_SERVER_ERROR;
-
-        (void) ngx_cpystrn((u_char *) args->error, (u_char *) "no memory",
-                           sizeof(args->error));
-        return NGX_ERROR;
-    }
-
-    return (zkl_args_body_read(args, (char *) text.data, text.len, allowed)
-            == 0)
-           ? NGX_OK : NGX_ERROR;
+    return NGX_DECLINED;
 }
 
 
@@ -142,32 +131,6 @@ ngx_http_zk_lock_args_ttl(ngx_http_request_t *r, zkl_args_t *args)
 }
 
 
-/* Prefer: wait=N (RFC 7240), seconds. */
-
-static ngx_int_t
-ngx_http_zk_lock_args_prefer(ngx_http_request_t *r, zkl_args_t *args)
-{
-    ngx_str_t  value;
-
-    if (ngx_http_zk_lock_args_preference(r, "wait=", &value) != NGX_OK) {
-        return NGX_OK;
-    }
-
-    args->wait = zkl_text_duration_read((char *) value.data, value.len);
-
-    if (args->wait < 0) {
-        (void) ngx_cpystrn((u_char *) args->error, (u_char *)
-                           "\"Prefer: wait=N\" takes a number of seconds",
-                           sizeof(args->error));
-        return NGX_ERROR;
-    }
-
-    args->given |= ZKL_ARG_WAIT;
-
-    return NGX_OK;
-}
-
-
 ngx_uint_t
 ngx_http_zk_lock_prefers(ngx_http_request_t *r, const char *word)
 {
@@ -189,40 +152,24 @@ ngx_http_zk_lock_args_preference(ngx_http_request_t *r, const char *start,
 {
     size_t            len;
     u_char           *p, *last, *end;
+    ngx_str_t        *header;
     ngx_uint_t        i;
     ngx_list_part_t  *part;
-    ngx_table_elt_t  *h;
 
     len = ngx_strlen(start);
 
     part = &r->headers_in.headers.part;
-    h = part->elts;
+    i = 0;
 
-    for (i = 0; /* void */ ; i++) {
-
-        if (i >= part->nelts) {
-
-            if (part->next == NULL) {
-                return NGX_DECLINED;
-            }
-
-            part = part->next;
-            h = part->elts;
-            i = 0;
+    for ( ;; ) {
+        header = ngx_http_zk_lock_args_next("prefer", &part, &i);
+        if (header == NULL) {
+            return NGX_DECLINED;
         }
 
-        if (h[i].key.len != ngx_http_zk_lock_prefer_header.len
-            || ngx_strncasecmp(h[i].key.data,
-                               ngx_http_zk_lock_prefer_header.data,
-                               h[i].key.len)
-               != 0)
-        {
-            continue;
-        }
+        last = header->data + header->len;
 
-        last = h[i].value.data + h[i].value.len;
-
-        for (p = h[i].value.data; p < last; p = end + 1) {
+        for (p = header->data; p < last; p = end + 1) {
 
             while (p < last && (*p == ' ' || *p == '\t' || *p == ',')) {
                 p++;
@@ -231,36 +178,25 @@ ngx_http_zk_lock_args_preference(ngx_http_request_t *r, const char *start,
             end = ngx_strlchr(p, last, ',');
             end = (end != NULL) ? end : last;
 
-            if ((size_t) (end - p) >= len
-                && ngx_strncasecmp(p, (u_char *) start, len) == 0)
+            if ((size_t) (end - p) < len
+                || ngx_strncasecmp(p, (u_char *) start, len) != 0)
             {
-                value->data = p + len;
-                value->len = end - value->data;
-
-                ngx_http_zk_lock_args_trim(value);
-
-                return NGX_OK;
+                continue;
             }
+
+            value->data = p + len;
+
+            p = ngx_strlchr(value->data, end, ';');
+            p = (p != NULL) ? p : end;
+
+            while (p > value->data && (p[-1] == ' ' || p[-1] == '\t')) {
+                p--;
+            }
+
+            value->len = p - value->data;
+
+            return NGX_OK;
         }
-    }
-}
-
-
-static void
-ngx_http_zk_lock_args_trim(ngx_str_t *value)
-{
-    u_char  *p;
-
-    p = ngx_strlchr(value->data, value->data + value->len, ';');
-
-    if (p != NULL) {
-        value->len = p - value->data;
-    }
-
-    while (value->len != 0 && (value->data[value->len - 1] == ' '
-                               || value->data[value->len - 1] == '\t'))
-    {
-        value->len--;
     }
 }
 
@@ -271,7 +207,7 @@ ngx_http_zk_lock_accepts(ngx_http_request_t *r)
     ngx_str_t   *accept;
     ngx_uint_t   n;
 
-    accept = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_accept_header, &n);
+    accept = ngx_http_zk_lock_header(r, "accept", &n);
 
     if (accept == NULL) {
         return NGX_HTTP_ZK_LOCK_PLAIN;
@@ -321,7 +257,6 @@ ngx_http_zk_lock_body_size(ngx_http_request_t *r)
 static ngx_uint_t
 ngx_http_zk_lock_args_is_json(ngx_http_request_t *r)
 {
-    size_t      len;
     u_char     *p, *last;
     ngx_str_t  *type;
 
@@ -331,24 +266,19 @@ ngx_http_zk_lock_args_is_json(ngx_http_request_t *r)
 
     type = &r->headers_in.content_type->value;
 
-    for (len = 0; len < type->len && type->data[len] != ';'; len++) {
-        /* void */
-    }
-
-    while (len > 0 && type->data[len - 1] == ' ') {
-        len--;
-    }
-
-    if (len == 16
-        && ngx_strncasecmp(type->data, (u_char *) "application/json", 16) == 0)
-    {
-        return 1;
-    }
-
     p = type->data;
-    last = p + len;
 
-    return len > 5 && ngx_strncasecmp(last - 5, (u_char *) "+json", 5) == 0;
+    last = ngx_strlchr(p, p + type->len, ';');
+    last = (last != NULL) ? last : p + type->len;
+
+    while (last > p && last[-1] == ' ') {
+        last--;
+    }
+
+    return (last - p == 16
+            && ngx_strncasecmp(p, (u_char *) "application/json", 16) == 0)
+           || (last - p > 5
+               && ngx_strncasecmp(last - 5, (u_char *) "+json", 5) == 0);
 }
 
 
@@ -401,42 +331,53 @@ ngx_http_zk_lock_body_text(ngx_http_request_t *r, ngx_str_t *text)
 
 
 ngx_str_t *
-ngx_http_zk_lock_header(ngx_http_request_t *r, ngx_str_t *name, ngx_uint_t *n)
+ngx_http_zk_lock_header(ngx_http_request_t *r, const char *name,
+    ngx_uint_t *n)
 {
-    ngx_str_t        *value;
+    ngx_str_t        *first, *value;
     ngx_uint_t        i;
     ngx_list_part_t  *part;
-    ngx_table_elt_t  *h;
-
-    value = NULL;
-    *n = 0;
 
     part = &r->headers_in.headers.part;
-    h = part->elts;
+    i = 0;
 
-    for (i = 0; /* void */ ; i++) {
+    first = ngx_http_zk_lock_args_next(name, &part, &i);
 
-        if (i >= part->nelts) {
+    *n = 0;
 
-            if (part->next == NULL) {
-                break;
-            }
-
-            part = part->next;
-            h = part->elts;
-            i = 0;
-        }
-
-        if (h[i].key.len == name->len
-            && ngx_strncasecmp(h[i].key.data, name->data, name->len) == 0)
-        {
-            (*n)++;
-
-            if (value == NULL) {
-                value = &h[i].value;
-            }
-        }
+    for (value = first; value != NULL; (*n)++) {
+        value = ngx_http_zk_lock_args_next(name, &part, &i);
     }
 
-    return value;
+    return first;
+}
+
+
+/* The next value of a header, from the place that part and i tell, or NULL. */
+
+static ngx_str_t *
+ngx_http_zk_lock_args_next(const char *name, ngx_list_part_t **part,
+    ngx_uint_t *i)
+{
+    size_t            len;
+    ngx_table_elt_t  *h;
+
+    len = ngx_strlen(name);
+
+    for ( /* void */ ; *part; *part = (*part)->next) {
+
+        while (*i < (*part)->nelts) {
+            h = (ngx_table_elt_t *) (*part)->elts + (*i)++;
+
+            if (h->key.len == len
+                && ngx_strncasecmp(h->key.data, (u_char *) name, len) == 0)
+            {
+                return &h->value;
+            }
+        }
+
+        *i = 0;
+    }
+
+    return NULL;
 }

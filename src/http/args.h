@@ -17,10 +17,10 @@
 /*
  * Reads the arguments into args: Prefer, then the query, then the body, of
  * which the last wins.  allowed is what the request may have (ZKL_ARG_*).
- * Returns NGX_OK, or NGX_ERROR with args->error and the status to answer.
+ * Returns NGX_DECLINED to go on, or else answers.
  */
 ngx_int_t ngx_http_zk_lock_args(ngx_http_request_t *r, zkl_args_t *args,
-    unsigned allowed, ngx_uint_t *status);
+    unsigned allowed);
 
 /* The wait in args, or else the given wait, cut to zk_lock_max_wait. */
 ngx_msec_t ngx_http_zk_lock_args_wait(ngx_http_request_t *r, zkl_args_t *args,
@@ -39,7 +39,7 @@ off_t ngx_http_zk_lock_body_size(ngx_http_request_t *r);
 ngx_int_t ngx_http_zk_lock_body_text(ngx_http_request_t *r, ngx_str_t *text);
 
 /* The first value of a request's header, or NULL; *n counts the values. */
-ngx_str_t *ngx_http_zk_lock_header(ngx_http_request_t *r, ngx_str_t *name,
+ngx_str_t *ngx_http_zk_lock_header(ngx_http_request_t *r, const char *name,
     ngx_uint_t *n);
 
 /* Whether a word is preferred (RFC 7240), such as "respond-async". */

@@ -17,25 +17,17 @@
 #include "http/watch.h"
 
 
-static ngx_int_t ngx_http_zk_lock_call_claim(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, ngx_msec_t wait);
 static ngx_int_t ngx_http_zk_lock_call_claim_handler(
     ngx_http_zk_lock_watch_t *watch, zkl_call_t *call, zkl_answer_e answer,
     ngx_http_zk_lock_again_e *again);
 static ngx_int_t ngx_http_zk_lock_call_lock_handler(
     ngx_http_zk_lock_watch_t *watch, zkl_call_t *call, zkl_answer_e answer,
     ngx_http_zk_lock_again_e *again);
-static ngx_uint_t ngx_http_zk_lock_call_matches(ngx_str_t *header,
-    ngx_str_t *tag);
 static ngx_int_t ngx_http_zk_lock_call_free_handler(
     ngx_http_zk_lock_watch_t *watch, zkl_call_t *call, zkl_answer_e answer,
     ngx_http_zk_lock_again_e *again);
-static const char *ngx_http_zk_lock_call_check(zkl_args_t *args);
 static void ngx_http_zk_lock_call_handler(zkl_call_t *call,
     zkl_answer_e answer);
-
-
-static ngx_str_t  ngx_http_zk_lock_none_match = ngx_string("if-none-match");
 
 
 /* GET of a claim if the request has a token, else of the lock. */
@@ -43,35 +35,32 @@ static ngx_str_t  ngx_http_zk_lock_none_match = ngx_string("if-none-match");
 ngx_int_t
 ngx_http_zk_lock_call_get(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
+    ngx_int_t                     rc;
     ngx_msec_t                    wait;
-    ngx_uint_t                    n, status;
+    ngx_uint_t                    n, until;
     zkl_args_t                    args;
     ngx_http_zk_lock_watch_t     *watch;
     ngx_http_zk_lock_loc_conf_t  *zlcf;
 
     zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
 
-    if (ngx_http_zk_lock_args(r, &args, ctx->has_token
-                              ? ZKL_ARG_WAIT
-                              : ZKL_ARG_WAIT|ZKL_ARG_UNTIL, &status)
-        != NGX_OK)
-    {
-        return ngx_http_zk_lock_problem(r, status, args.error);
+    rc = ngx_http_zk_lock_args(r, &args, ctx->has_token
+                               ? ZKL_ARG_WAIT
+                               : ZKL_ARG_WAIT|ZKL_ARG_UNTIL);
+    if (rc != NGX_DECLINED) {
+        return rc;
     }
 
-    if ((args.given & ZKL_ARG_UNTIL) && ngx_strcmp(args.until, "free") != 0) {
+    until = (args.given & ZKL_ARG_UNTIL);
+
+    if (until && ngx_strcmp(args.until, "free") != 0) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
                                         "\"until\" takes \"free\"");
     }
 
-    wait = ngx_http_zk_lock_args_wait(r, &args, (args.given & ZKL_ARG_UNTIL)
-                                      ? zlcf->wait : 0);
+    wait = ngx_http_zk_lock_args_wait(r, &args, until ? zlcf->wait : 0);
 
-    if (ctx->has_token) {
-        return ngx_http_zk_lock_call_claim(r, ctx, wait);
-    }
-
-    if (!(args.given & ZKL_ARG_UNTIL)
+    if (!ctx->has_token && !until
         && ngx_http_zk_lock_accepts(r) != NGX_HTTP_ZK_LOCK_PLAIN)
     {
         ctx->preferred = 0;
@@ -84,15 +73,18 @@ ngx_http_zk_lock_call_get(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    if (args.given & ZKL_ARG_UNTIL) {
+    if (ctx->has_token) {
+        watch->type = ZKL_INSPECT;
+        watch->handler = ngx_http_zk_lock_call_claim_handler;
+
+    } else if (until) {
         watch->type = ZKL_FIRST;
         watch->handler = ngx_http_zk_lock_call_free_handler;
 
     } else {
         watch->type = ZKL_LIST;
         watch->handler = ngx_http_zk_lock_call_lock_handler;
-        watch->data = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_none_match,
-                                              &n);
+        watch->data = ngx_http_zk_lock_header(r, "if-none-match", &n);
 
         if (watch->data == NULL) {
             /* without the header any state is an answer */
@@ -100,24 +92,6 @@ ngx_http_zk_lock_call_get(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
             ctx->preferred = 0;
         }
     }
-
-    return ngx_http_zk_lock_watch(r, ctx, watch, wait);
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_call_claim(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
-    ngx_msec_t wait)
-{
-    ngx_http_zk_lock_watch_t  *watch;
-
-    watch = ngx_pcalloc(r->pool, sizeof(ngx_http_zk_lock_watch_t));
-    if (watch == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    watch->type = ZKL_INSPECT;
-    watch->handler = ngx_http_zk_lock_call_claim_handler;
 
     return ngx_http_zk_lock_watch(r, ctx, watch, wait);
 }
@@ -169,13 +143,20 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
         tag.len = ngx_sprintf(buf, "W/\"%016xL\"", (int64_t) call->etag) - buf;
     }
 
-    /* "*" matches any claims, so the answer is 304 without a wait */
+    /*
+     * "*" matches any claims, so the answer is 304 without a wait; in a list of
+     * tags, such as: W/"one", "two", the text between the quotes is compared,
+     * which occurs nowhere else
+     */
 
     any = (header != NULL && header->len == 1 && header->data[0] == '*'
            && answer == ZKL_CALL_OK);
 
     changed = !any && (header == NULL
-                       || !ngx_http_zk_lock_call_matches(header, &tag));
+                       || ngx_strlcasestrn(header->data,
+                                           header->data + header->len,
+                                           tag.data + 2, tag.len - 3)
+                          == NULL);
 
     if (!changed && !any && !watch->over) {
         *again = NGX_HTTP_ZK_LOCK_LATER;
@@ -200,19 +181,6 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
     r->header_only = 1;
 
     return ngx_http_send_header(r);
-}
-
-
-/* Whether a tag is in a list of tags, such as: W/"one", "two". */
-
-static ngx_uint_t
-ngx_http_zk_lock_call_matches(ngx_str_t *header, ngx_str_t *tag)
-{
-    /* compares the text between the quotes, which occurs nowhere else */
-
-    return ngx_strlcasestrn(header->data, header->data + header->len,
-                            tag->data + 2, tag->len - 3)
-           != NULL;
 }
 
 
@@ -245,32 +213,42 @@ ngx_http_zk_lock_call_free_handler(ngx_http_zk_lock_watch_t *watch,
 ngx_int_t
 ngx_http_zk_lock_call_put(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
-    ngx_uint_t   status;
+    ngx_int_t    rc;
     const char  *why;
     zkl_args_t   args;
 
-    if (ngx_http_zk_lock_args(r, &args, ZKL_ARG_TTL|ZKL_ARG_MODE
-                                        |ZKL_ARG_REVOKE, &status)
-        != NGX_OK)
-    {
-        return ngx_http_zk_lock_problem(r, status, args.error);
+    rc = ngx_http_zk_lock_args(r, &args, ZKL_ARG_TTL|ZKL_ARG_MODE
+                                         |ZKL_ARG_REVOKE);
+    if (rc != NGX_DECLINED) {
+        return rc;
     }
 
     if (args.given == ZKL_ARG_REVOKE && !ctx->has_token) {
-        return ngx_http_zk_lock_admin_revoke(r, ctx);
+        return ngx_http_zk_lock_admin(r, ctx, ZKL_REVOKE);
     }
 
-    why = ngx_http_zk_lock_call_check(&args);
+    why = NULL;
+
+    if (args.given & ZKL_ARG_REVOKE) {
+        why = "\"revoke\" is for a lock, and takes nothing beside it";
+
+    } else if ((args.given & ZKL_ARG_MODE)
+               && ngx_strcmp(args.mode, "shared") != 0
+               && ngx_strcmp(args.mode, "read") != 0)
+    {
+        why = "a claim that is held can be changed to \"mode\" \"shared\" "
+              "only";
+
+    } else if ((args.given & ZKL_ARG_MODE) && (args.given & ZKL_ARG_TTL)) {
+        why = "\"mode\" and \"ttl\" are changed one after the other";
+
+    } else if (!ctx->has_token) {
+        why = "a renewal takes the token of the grant, in a Lock-Token header "
+              "or behind the name";
+    }
 
     if (why != NULL) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, why);
-    }
-
-    if (!ctx->has_token) {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                        "a renewal takes the token of the "
-                                        "grant, in a Lock-Token header or "
-                                        "behind the name");
     }
 
     return ngx_http_zk_lock_request_call(r, ctx, (args.given & ZKL_ARG_MODE)
@@ -281,56 +259,25 @@ ngx_http_zk_lock_call_put(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 }
 
 
-static const char *
-ngx_http_zk_lock_call_check(zkl_args_t *args)
-{
-    if (args->given & ZKL_ARG_REVOKE) {
-        return "\"revoke\" is for a lock, and takes nothing beside it";
-    }
-
-    if ((args->given & ZKL_ARG_TTL) && args->ttl == 0) {
-        return "\"ttl\" takes a duration above zero";
-    }
-
-    if (!(args->given & ZKL_ARG_MODE)) {
-        return NULL;
-    }
-
-    if (ngx_strcmp(args->mode, "shared") != 0
-        && ngx_strcmp(args->mode, "read") != 0)
-    {
-        return "a claim that is held can be changed to \"mode\" \"shared\" "
-               "only";
-    }
-
-    if (args->given & ZKL_ARG_TTL) {
-        return "\"mode\" and \"ttl\" are changed one after the other";
-    }
-
-    return NULL;
-}
-
-
 ngx_int_t
 ngx_http_zk_lock_call_delete(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx)
 {
-    ngx_uint_t  status;
+    ngx_int_t   rc;
     zkl_args_t  args;
 
-    if (ngx_http_zk_lock_args(r, &args, ZKL_ARG_FORCE, &status) != NGX_OK) {
-        return ngx_http_zk_lock_problem(r, status, args.error);
+    rc = ngx_http_zk_lock_args(r, &args, ZKL_ARG_FORCE);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    if ((args.given & ZKL_ARG_FORCE) && ctx->has_token) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "\"force\" goes without a token");
     }
 
     if (args.given & ZKL_ARG_FORCE) {
-
-        if (ctx->has_token) {
-            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                            "\"force\" goes without a "
-                                            "token");
-        }
-
-        return ngx_http_zk_lock_admin_break(r, ctx);
+        return ngx_http_zk_lock_admin(r, ctx, ZKL_BREAK);
     }
 
     if (!ctx->has_token) {
@@ -350,17 +297,12 @@ ngx_http_zk_lock_call_delete(ngx_http_request_t *r,
 ngx_int_t
 ngx_http_zk_lock_call_hold(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
-    ngx_uint_t  status;
+    ngx_int_t   rc;
     zkl_args_t  args;
 
-    if (ngx_http_zk_lock_args(r, &args, ZKL_ARG_TTL, &status) != NGX_OK) {
-        return ngx_http_zk_lock_problem(r, status, args.error);
-    }
-
-    if ((args.given & ZKL_ARG_TTL) && args.ttl == 0) {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                        "\"ttl\" takes a duration above "
-                                        "zero");
+    rc = ngx_http_zk_lock_args(r, &args, ZKL_ARG_TTL);
+    if (rc != NGX_DECLINED) {
+        return rc;
     }
 
     return ngx_http_zk_lock_request_call(r, ctx, ZKL_HOLD,
@@ -383,5 +325,3 @@ ngx_http_zk_lock_call_handler(zkl_call_t *call, zkl_answer_e answer)
 
     ngx_http_zk_lock_request_end(r, rc);
 }
-
-

@@ -128,12 +128,6 @@ static ngx_int_t ngx_http_zk_lock_guard_require(
     ngx_http_zk_lock_guard_t *guard, ngx_http_zk_lock_require_rule_t *rule);
 static ngx_int_t ngx_http_zk_lock_guard_add(ngx_http_zk_lock_guard_t *guard,
     ngx_http_zk_lock_guard_rule_t *rule);
-static ngx_int_t ngx_http_zk_lock_guard_twice(ngx_http_zk_lock_guard_t *guard,
-    ngx_str_t *path, zkl_mode_t mode);
-static zkl_group_part_t *ngx_http_zk_lock_guard_part(
-    ngx_http_zk_lock_guard_set_t *set, ngx_str_t *path);
-static ngx_http_zk_lock_guard_set_t *ngx_http_zk_lock_guard_set(
-    ngx_http_zk_lock_guard_t *guard);
 static zkl_group_part_t *ngx_http_zk_lock_guard_held(
     ngx_http_zk_lock_guard_set_t *set, ngx_str_t *path);
 static ngx_int_t ngx_http_zk_lock_guard_body(ngx_http_zk_lock_guard_t *guard);
@@ -147,8 +141,6 @@ static void ngx_http_zk_lock_guard_required(ngx_http_zk_lock_guard_t *guard,
     ngx_http_zk_lock_require_t *require);
 static ngx_int_t ngx_http_zk_lock_guard_acquire(
     ngx_http_zk_lock_guard_t *guard);
-static ngx_int_t ngx_http_zk_lock_guard_patience(
-    ngx_http_zk_lock_guard_t *guard, ngx_msec_t timeout);
 static ngx_msec_t ngx_http_zk_lock_guard_away(ngx_http_zk_lock_guard_t *guard);
 static void ngx_http_zk_lock_guard_impatient(ngx_http_zk_lock_guard_t *guard);
 static const zkl_claim_data_t *ngx_http_zk_lock_guard_cdata(
@@ -158,7 +150,6 @@ static void ngx_http_zk_lock_guard_acquired(zkl_group_t *group,
 static void ngx_http_zk_lock_guard_patience_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_guard_go_on(ngx_http_zk_lock_guard_t *guard,
     ngx_int_t rc);
-static ngx_int_t ngx_http_zk_lock_guard_note(ngx_http_zk_lock_guard_t *guard);
 static ngx_int_t ngx_http_zk_lock_guard_refused(
     ngx_http_zk_lock_guard_t *guard, zkl_outcome_e outcome);
 static void ngx_http_zk_lock_guard_waited(ngx_http_zk_lock_guard_t *guard,
@@ -175,7 +166,8 @@ static void ngx_http_zk_lock_guard_tell(ngx_http_zk_lock_guard_t *guard,
     ngx_int_t rc);
 static void ngx_http_zk_lock_guard_resume(ngx_http_zk_lock_guard_t *guard,
     ngx_http_zk_lock_guard_state_e state);
-static ngx_uint_t ngx_http_zk_lock_guard_over(ngx_http_zk_lock_guard_t *guard);
+static void ngx_http_zk_lock_guard_lost(ngx_http_zk_lock_guard_t *guard,
+    ngx_str_t *path, const char *reason, ngx_uint_t abort);
 static void ngx_http_zk_lock_guard_claim_lost(zkl_group_t *group,
     const char *reason);
 static void ngx_http_zk_lock_guard_require_lost(
@@ -523,18 +515,24 @@ ngx_http_zk_lock_guard_require(ngx_http_zk_lock_guard_t *guard,
 }
 
 
-/* Adds a lock to the location's set, unless the request has the lock. */
+/*
+ * Adds a lock to the location's set, in the order of the paths.  NGX_DECLINED:
+ * the request holds the lock already, or asks for it already, in that mode;
+ * NGX_ABORT: in another mode.
+ */
 
 static ngx_int_t
 ngx_http_zk_lock_guard_add(ngx_http_zk_lock_guard_t *guard,
     ngx_http_zk_lock_guard_rule_t *rule)
 {
     ngx_int_t                      rc;
+    ngx_str_t                     *prior;
+    ngx_uint_t                     n;
     zkl_mode_t                     mode;
     zkl_group_part_t              *part;
     ngx_http_request_t            *r;
-    ngx_http_zk_lock_loc_conf_t   *zlcf;
     ngx_http_complex_value_t      *owner;
+    ngx_http_zk_lock_loc_conf_t   *zlcf;
     ngx_http_zk_lock_guard_set_t  *set;
     ngx_http_zk_lock_guard_lock_t  lock;
 
@@ -548,54 +546,8 @@ ngx_http_zk_lock_guard_add(ngx_http_zk_lock_guard_t *guard,
 
     mode = ngx_http_zk_lock_request_node(r) ? ZKL_NODE : rule->mode;
 
-    rc = ngx_http_zk_lock_guard_twice(guard, &lock.path, mode);
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
-    set = ngx_http_zk_lock_guard_set(guard);
-    if (set == NULL) {
-        return NGX_ERROR;
-    }
-
-    owner = rule->owner ? rule->owner : zlcf->owner;
-
-    ngx_str_null(&lock.owner);
-
-    if (owner != NULL
-        && ngx_http_complex_value(r, owner, &lock.owner) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    set->locks[set->nlocks++] = lock;
-
-    part = ngx_http_zk_lock_guard_part(set, &lock.path);
-
-    part->mode = mode;
-    part->wait = ngx_min(rule->wait == NGX_CONF_UNSET_MSEC ? zlcf->wait
-                                                           : rule->wait,
-                         zlcf->max_wait);
-    part->once = (part->wait == 0);
-
-    return NGX_OK;
-}
-
-
-/*
- * NGX_DECLINED: the request holds the lock already, or asks for it already, in
- * that mode; NGX_ABORT: in another mode; else NGX_OK.
- */
-
-static ngx_int_t
-ngx_http_zk_lock_guard_twice(ngx_http_zk_lock_guard_t *guard, ngx_str_t *path,
-    zkl_mode_t mode)
-{
-    zkl_group_part_t              *part;
-    ngx_http_zk_lock_guard_set_t  *set;
-
     for (set = guard->sets; set; set = set->next) {
-        part = ngx_http_zk_lock_guard_held(set, path);
+        part = ngx_http_zk_lock_guard_held(set, &lock.path);
 
         if (part == NULL) {
             continue;
@@ -613,24 +565,52 @@ ngx_http_zk_lock_guard_twice(ngx_http_zk_lock_guard_t *guard, ngx_str_t *path,
                                              "in two modes");
     }
 
-    return NGX_OK;
-}
+    set = guard->set;
 
+    if (set == NULL) {
+        n = zlcf->guards->nelts;
 
-/* Adds a part to the group, in the order of the paths. */
+        set = ngx_pcalloc(r->pool, sizeof(ngx_http_zk_lock_guard_set_t));
+        if (set == NULL) {
+            return NGX_ERROR;
+        }
 
-static zkl_group_part_t *
-ngx_http_zk_lock_guard_part(ngx_http_zk_lock_guard_set_t *set, ngx_str_t *path)
-{
-    ngx_str_t         *prior;
-    zkl_group_part_t  *part;
+        set->locks = ngx_palloc(r->pool,
+                                n * sizeof(ngx_http_zk_lock_guard_lock_t));
+        set->group.parts = ngx_palloc(r->pool, n * sizeof(zkl_group_part_t));
+
+        if (set->locks == NULL || set->group.parts == NULL) {
+            return NGX_ERROR;
+        }
+
+        set->guard = guard;
+        set->lost = zlcf->lost;
+        set->next = guard->sets;
+
+        guard->sets = set;
+        guard->set = set;
+    }
+
+    owner = rule->owner ? rule->owner : zlcf->owner;
+
+    ngx_str_null(&lock.owner);
+
+    if (owner != NULL
+        && ngx_http_complex_value(r, owner, &lock.owner) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    set->locks[set->nlocks++] = lock;
 
     part = &set->group.parts[set->group.nparts++];
 
     for ( /* void */ ; part > set->group.parts; part--) {
         prior = &part[-1].path;
 
-        if (ngx_memn2cmp(prior->data, path->data, prior->len, path->len) < 0) {
+        if (ngx_memn2cmp(prior->data, lock.path.data, prior->len, lock.path.len)
+            < 0)
+        {
             break;
         }
 
@@ -639,53 +619,14 @@ ngx_http_zk_lock_guard_part(ngx_http_zk_lock_guard_set_t *set, ngx_str_t *path)
 
     ngx_memzero(part, sizeof(zkl_group_part_t));
 
-    part->path = *path;
+    part->path = lock.path;
+    part->mode = mode;
+    part->wait = ngx_min(rule->wait == NGX_CONF_UNSET_MSEC ? zlcf->wait
+                                                           : rule->wait,
+                         zlcf->max_wait);
+    part->once = (part->wait == 0);
 
-    return part;
-}
-
-
-/* The set of the current location, made at the first lock. */
-
-static ngx_http_zk_lock_guard_set_t *
-ngx_http_zk_lock_guard_set(ngx_http_zk_lock_guard_t *guard)
-{
-    ngx_uint_t                     n;
-    ngx_pool_t                    *pool;
-    ngx_http_zk_lock_loc_conf_t   *zlcf;
-    ngx_http_zk_lock_guard_set_t  *set;
-
-    if (guard->set != NULL) {
-        return guard->set;
-    }
-
-    pool = guard->request->pool;
-
-    zlcf = ngx_http_get_module_loc_conf(guard->request,
-                                        ngx_http_zk_lock_module);
-
-    n = zlcf->guards->nelts;
-
-    set = ngx_pcalloc(pool, sizeof(ngx_http_zk_lock_guard_set_t));
-    if (set == NULL) {
-        return NULL;
-    }
-
-    set->locks = ngx_palloc(pool, n * sizeof(ngx_http_zk_lock_guard_lock_t));
-    set->group.parts = ngx_palloc(pool, n * sizeof(zkl_group_part_t));
-
-    if (set->locks == NULL || set->group.parts == NULL) {
-        return NULL;
-    }
-
-    set->guard = guard;
-    set->lost = zlcf->lost;
-    set->next = guard->sets;
-
-    guard->sets = set;
-    guard->set = set;
-
-    return set;
+    return NGX_OK;
 }
 
 
@@ -872,10 +813,11 @@ ngx_http_zk_lock_guard_required(ngx_http_zk_lock_guard_t *guard,
 static ngx_int_t
 ngx_http_zk_lock_guard_acquire(ngx_http_zk_lock_guard_t *guard)
 {
-    ngx_msec_t                    away;
-    zkl_group_t                  *group;
-    ngx_http_zk_lock_told_t      *told;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    ngx_msec_t                          away;
+    zkl_group_t                        *group;
+    ngx_http_zk_lock_told_t            *told;
+    ngx_http_zk_lock_loc_conf_t        *zlcf;
+    ngx_http_zk_lock_guard_patience_t  *patience;
 
     zlcf = ngx_http_get_module_loc_conf(guard->request,
                                         ngx_http_zk_lock_module);
@@ -917,46 +859,28 @@ ngx_http_zk_lock_guard_acquire(ngx_http_zk_lock_guard_t *guard)
             return ngx_http_zk_lock_guard_refused(guard, ZKL_UNREACHABLE);
         }
 
-        if (ngx_http_zk_lock_guard_patience(guard, zlcf->timeout - away)
-            != NGX_OK)
-        {
-            return NGX_ERROR;
+        patience = guard->patience;
+
+        if (patience == NULL) {
+            patience = ngx_pcalloc(guard->request->pool,
+                                   sizeof(ngx_http_zk_lock_guard_patience_t));
+            if (patience == NULL) {
+                return NGX_ERROR;
+            }
+
+            zkl_worker_timer(guard->worker, &patience->event,
+                             ngx_http_zk_lock_guard_patience_handler);
+
+            patience->guard = guard;
+            guard->patience = patience;
         }
+
+        ngx_add_timer(&patience->event, zlcf->timeout - away);
     }
 
     return (zkl_group_acquire(group) == NGX_OK)
            ? NGX_AGAIN
            : ngx_http_zk_lock_guard_refused(guard, group->outcome);
-}
-
-
-/* Starts the timer that ends a wait for ZooKeeper; makes the timer once. */
-
-static ngx_int_t
-ngx_http_zk_lock_guard_patience(ngx_http_zk_lock_guard_t *guard,
-    ngx_msec_t timeout)
-{
-    ngx_http_zk_lock_guard_patience_t  *patience;
-
-    patience = guard->patience;
-
-    if (patience == NULL) {
-        patience = ngx_pcalloc(guard->request->pool,
-                               sizeof(ngx_http_zk_lock_guard_patience_t));
-        if (patience == NULL) {
-            return NGX_ERROR;
-        }
-
-        zkl_worker_timer(guard->worker, &patience->event,
-                         ngx_http_zk_lock_guard_patience_handler);
-
-        patience->guard = guard;
-        guard->patience = patience;
-    }
-
-    ngx_add_timer(&patience->event, timeout);
-
-    return NGX_OK;
 }
 
 
@@ -986,7 +910,7 @@ static const zkl_claim_data_t *
 ngx_http_zk_lock_guard_cdata(zkl_group_t *group, ngx_uint_t part,
     zkl_claim_data_t *buf)
 {
-    ngx_str_t                     *addr, *path;
+    ngx_str_t                     *path;
     ngx_uint_t                     i;
     ngx_http_zk_lock_guard_set_t  *set;
 
@@ -1002,15 +926,8 @@ ngx_http_zk_lock_guard_cdata(zkl_group_t *group, ngx_uint_t part,
                                    (char *) set->locks[i].owner.data,
                                    set->locks[i].owner.len);
 
-    ngx_http_zk_lock_request_full(buf, &set->locks[i].name,
-                                  &set->locks[i].path);
-
-    addr = &set->guard->request->connection->addr_text;
-
-    if (addr->len <= ZKL_FROM_MAX) {
-        buf->from_len = addr->len;
-        ngx_memcpy(buf->from, addr->data, addr->len);
-    }
+    ngx_http_zk_lock_request_cdata(set->guard->request, buf,
+                                   &set->locks[i].name, &set->locks[i].path);
 
     return buf;
 }
@@ -1019,26 +936,76 @@ ngx_http_zk_lock_guard_cdata(zkl_group_t *group, ngx_uint_t part,
 static void
 ngx_http_zk_lock_guard_acquired(zkl_group_t *group, zkl_outcome_e outcome)
 {
+    u_char                        *p;
+    int64_t                        fencing;
     ngx_int_t                      rc;
+    ngx_str_t                     *list;
+    ngx_uint_t                     i;
+    zkl_group_part_t              *part;
     ngx_http_request_t            *r;
+    ngx_http_zk_lock_told_t       *told;
     ngx_http_zk_lock_guard_t      *guard;
     ngx_http_zk_lock_guard_set_t  *set;
 
     set = group->data;
     guard = set->guard;
+    told = &guard->told;
     r = guard->request;
 
     ngx_http_set_log_request(r->connection->log, r);
 
     ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                   "zk lock guard: \"%V\" outcome %d", &guard->told.name,
-                   outcome);
+                   "zk lock guard: \"%V\" outcome %d", &told->name, outcome);
 
-    rc = (outcome == ZKL_GRANTED)
-         ? ngx_http_zk_lock_guard_note(guard)
-         : ngx_http_zk_lock_guard_refused(guard, outcome);
+    if (outcome != ZKL_GRANTED) {
+        rc = ngx_http_zk_lock_guard_refused(guard, outcome);
 
-    ngx_http_zk_lock_guard_go_on(guard, rc);
+        ngx_http_zk_lock_guard_go_on(guard, rc);
+        return;
+    }
+
+    if (ngx_http_zk_lock_request_gone(r)) {
+        ngx_http_zk_lock_guard_waited(guard, "gone");
+        ngx_http_zk_lock_guard_go_on(guard, NGX_HTTP_CLIENT_CLOSED_REQUEST);
+        return;
+    }
+
+    ngx_http_zk_lock_guard_waited(guard, "granted");
+
+    list = &told->fencings;
+
+    p = ngx_pnalloc(r->pool, list->len + set->nlocks * (NGX_INT64_LEN + 1));
+    if (p == NULL) {
+        ngx_http_zk_lock_guard_go_on(guard, NGX_ERROR);
+        return;
+    }
+
+    if (list->len != 0) {
+        ngx_memcpy(p, list->data, list->len);
+    }
+
+    list->data = p;
+    p += list->len;
+
+    for (i = 0; i < set->nlocks; i++) {
+        part = ngx_http_zk_lock_guard_held(set, &set->locks[i].path);
+
+        fencing = zkl_fencing_token(part->claim->czxid, part->claim->index);
+
+        if (told->fencing == 0) {
+            told->fencing = fencing;
+        }
+
+        if (p != list->data) {
+            *p++ = ',';
+        }
+
+        p = ngx_sprintf(p, "%L", fencing);
+    }
+
+    list->len = p - list->data;
+
+    ngx_http_zk_lock_guard_go_on(guard, NGX_DECLINED);
 }
 
 
@@ -1091,66 +1058,6 @@ ngx_http_zk_lock_guard_go_on(ngx_http_zk_lock_guard_t *guard, ngx_int_t rc)
     }
 
     ngx_http_zk_lock_guard_tell(guard, rc);
-}
-
-
-/* Notes the grant. */
-
-static ngx_int_t
-ngx_http_zk_lock_guard_note(ngx_http_zk_lock_guard_t *guard)
-{
-    u_char                        *p;
-    int64_t                        fencing;
-    ngx_str_t                     *list;
-    ngx_uint_t                     i;
-    zkl_group_part_t              *part;
-    ngx_http_zk_lock_told_t       *told;
-    ngx_http_zk_lock_guard_set_t  *set;
-
-    set = guard->set;
-    told = &guard->told;
-
-    if (ngx_http_zk_lock_request_gone(guard->request)) {
-        ngx_http_zk_lock_guard_waited(guard, "gone");
-        return NGX_HTTP_CLIENT_CLOSED_REQUEST;
-    }
-
-    ngx_http_zk_lock_guard_waited(guard, "granted");
-
-    list = &told->fencings;
-
-    p = ngx_pnalloc(guard->request->pool,
-                    list->len + set->nlocks * (NGX_INT64_LEN + 1));
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    if (list->len != 0) {
-        ngx_memcpy(p, list->data, list->len);
-    }
-
-    list->data = p;
-    p += list->len;
-
-    for (i = 0; i < set->nlocks; i++) {
-        part = ngx_http_zk_lock_guard_held(set, &set->locks[i].path);
-
-        fencing = zkl_fencing_token(part->claim->czxid, part->claim->index);
-
-        if (told->fencing == 0) {
-            told->fencing = fencing;
-        }
-
-        if (p != list->data) {
-            *p++ = ',';
-        }
-
-        p = ngx_sprintf(p, "%L", fencing);
-    }
-
-    list->len = p - list->data;
-
-    return NGX_DECLINED;
 }
 
 
@@ -1342,67 +1249,59 @@ ngx_http_zk_lock_guard_resume(ngx_http_zk_lock_guard_t *guard,
 /* A lock is lost while the request is served. */
 
 
-/* Whether the request was refused, cut off or answered: a loss is no matter. */
-
-static ngx_uint_t
-ngx_http_zk_lock_guard_over(ngx_http_zk_lock_guard_t *guard)
-{
-    return guard->state == NGX_HTTP_ZK_LOCK_GUARD_OVER
-           || guard->request->request_complete;
-}
-
+/*
+ * A lock is lost: unless the request was refused, cut off or answered, logs
+ * this, and with abort cuts the request off.
+ */
 
 static void
-ngx_http_zk_lock_guard_claim_lost(zkl_group_t *group, const char *reason)
+ngx_http_zk_lock_guard_lost(ngx_http_zk_lock_guard_t *guard, ngx_str_t *path,
+    const char *reason, ngx_uint_t abort)
 {
-    ngx_http_request_t            *r;
-    ngx_http_zk_lock_guard_t      *guard;
-    ngx_http_zk_lock_guard_set_t  *set;
+    ngx_http_request_t  *r;
 
-    set = group->data;
-    guard = set->guard;
     r = guard->request;
 
-    if (ngx_http_zk_lock_guard_over(guard)) {
+    if (guard->state == NGX_HTTP_ZK_LOCK_GUARD_OVER || r->request_complete) {
         return;
     }
 
     ngx_http_set_log_request(r->connection->log, r);
 
-    ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                  "the lock \"%V\" was lost while its request was served: %s",
-                  &group->parts[group->part].path, reason);
+    if (reason != NULL) {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      "the lock \"%V\" was lost while its request was "
+                      "served: %s", path, reason);
+
+    } else {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      "the client lost the lock \"%V\" while its request was "
+                      "served", path);
+    }
 
     ngx_http_zk_lock_guard_told(guard, "lost");
 
-    if (set->lost == NGX_HTTP_ZK_LOCK_LOST_ABORT) {
+    if (abort) {
         ngx_http_zk_lock_guard_abort(guard);
     }
 }
 
 
 static void
+ngx_http_zk_lock_guard_claim_lost(zkl_group_t *group, const char *reason)
+{
+    ngx_http_zk_lock_guard_set_t *set = group->data;
+
+    ngx_http_zk_lock_guard_lost(set->guard, &group->parts[group->part].path,
+                                reason,
+                                set->lost == NGX_HTTP_ZK_LOCK_LOST_ABORT);
+}
+
+
+static void
 ngx_http_zk_lock_guard_require_lost(ngx_http_zk_lock_require_t *require)
 {
-    ngx_http_request_t        *r;
-    ngx_http_zk_lock_guard_t  *guard;
-
-    guard = require->data;
-    r = guard->request;
-
-    if (ngx_http_zk_lock_guard_over(guard)) {
-        return;
-    }
-
-    ngx_http_set_log_request(r->connection->log, r);
-
-    ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                  "the client lost the lock \"%V\" while its request was "
-                  "served", &require->path);
-
-    ngx_http_zk_lock_guard_told(guard, "lost");
-
-    ngx_http_zk_lock_guard_abort(guard);
+    ngx_http_zk_lock_guard_lost(require->data, &require->path, NULL, 1);
 }
 
 

@@ -19,14 +19,15 @@ static ngx_int_t ngx_http_zk_lock_health_tell(ngx_http_request_t *r,
     ngx_http_zk_lock_main_conf_t *zmcf);
 static const char *ngx_http_zk_lock_health_reason(zkl_worker_t *worker,
     const char **detail);
-static ngx_int_t ngx_http_zk_lock_health_drain(ngx_http_request_t *r,
-    zkl_worker_t *worker);
 
 
 ngx_int_t
 ngx_http_zk_lock_health_handler(ngx_http_request_t *r)
 {
     ngx_int_t                      rc;
+    ngx_str_t                      value;
+    ngx_uint_t                     on;
+    zkl_layout_t                  *map;
     ngx_http_zk_lock_loc_conf_t   *zlcf;
     ngx_http_zk_lock_main_conf_t  *zmcf;
 
@@ -65,9 +66,30 @@ ngx_http_zk_lock_health_handler(ngx_http_request_t *r)
         return ngx_http_zk_lock_health_tell(r, zmcf);
     }
 
-    rc = ngx_http_zk_lock_health_drain(r, zmcf->worker);
+    /* "?drain=on" and "?drain=off": for all workers, and over reloads */
 
-    return (rc == NGX_DECLINED) ? ngx_http_zk_lock_health_tell(r, zmcf) : rc;
+    if (ngx_http_arg(r, (u_char *) "drain", 5, &value) != NGX_OK) {
+        value.len = 0;
+    }
+
+    on = (value.len == 2 && ngx_strncmp(value.data, "on", 2) == 0);
+
+    if (!on && (value.len != 3 || ngx_strncmp(value.data, "off", 3) != 0)) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "\"drain\" takes \"on\" or \"off\"");
+    }
+
+    map = zmcf->worker->zone->map;
+
+    if (on != (map->drained != 0)) {
+        map->drained = on ? (ngx_atomic_uint_t) ngx_time() : 0;
+
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      on ? "this gateway is drained: new locks are refused"
+                         : "this gateway takes new locks again");
+    }
+
+    return ngx_http_zk_lock_health_tell(r, zmcf);
 }
 
 
@@ -117,9 +139,7 @@ ngx_http_zk_lock_health_tell(ngx_http_request_t *r,
                                           + counts.states[ZKL_RECORD_WAITING]);
     }
 
-    zkl_json_end_object(json);
-
-    return ngx_http_zk_lock_send(r, status, "application/json", json);
+    return ngx_http_zk_lock_send(r, status, json);
 }
 
 
@@ -164,43 +184,4 @@ ngx_http_zk_lock_health_reason(zkl_worker_t *worker, const char **detail)
     }
 
     return NULL;
-}
-
-
-/*
- * "?drain=on" and "?drain=off": for all workers, and over reloads.  Returns
- * NGX_DECLINED unless an answer was sent.
- */
-
-static ngx_int_t
-ngx_http_zk_lock_health_drain(ngx_http_request_t *r, zkl_worker_t *worker)
-{
-    ngx_str_t       value;
-    ngx_uint_t      on;
-    zkl_layout_t   *map;
-
-    if (ngx_http_arg(r, (u_char *) "drain", 5, &value) != NGX_OK) {
-        value.len = 0;
-    }
-
-    on = (value.len == 2 && ngx_strncmp(value.data, "on", 2) == 0);
-
-    if (!on && (value.len != 3 || ngx_strncmp(value.data, "off", 3) != 0)) {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                        "\"drain\" takes \"on\" or \"off\"");
-    }
-
-    map = worker->zone->map;
-
-    if (on == (map->drained != 0)) {
-        return NGX_DECLINED;
-    }
-
-    map->drained = on ? (ngx_atomic_uint_t) ngx_time() : 0;
-
-    ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                  on ? "this gateway is drained: new locks are refused"
-                     : "this gateway takes new locks again");
-
-    return NGX_DECLINED;
 }

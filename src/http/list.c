@@ -24,37 +24,31 @@
 #define NGX_HTTP_ZK_LOCK_LIST_LIMIT   100
 
 
-static ngx_int_t ngx_http_zk_lock_list_call(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_args_t *args, ngx_str_t *after);
-static zkl_names_sort_e ngx_http_zk_lock_list_sort(zkl_args_t *args);
-static void ngx_http_zk_lock_list_leave(void *data);
 static void ngx_http_zk_lock_list_handler(zkl_names_t *names,
     zkl_answer_e answer);
-static ngx_int_t ngx_http_zk_lock_list_answered(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_names_t *names, zkl_answer_e answer);
 static void ngx_http_zk_lock_list_write(ngx_http_request_t *r,
-    zkl_json_t *json, zkl_names_t *names);
-static void ngx_http_zk_lock_list_write_lock(ngx_http_request_t *r,
     zkl_json_t *json, zkl_names_t *names, zkl_named_t *named);
-static ngx_str_t *ngx_http_zk_lock_list_name(ngx_http_request_t *r,
-    zkl_named_t *named);
 
 
 ngx_int_t
 ngx_http_zk_lock_list(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
-    size_t      n;
-    u_char      name[ZKL_BASE64_BYTES(ZKL_AFTER_MAX)];
-    ngx_str_t   after;
-    ngx_uint_t  status;
-    zkl_args_t  args;
+    size_t                        n;
+    u_char                        name[ZKL_BASE64_BYTES(ZKL_AFTER_MAX)];
+    u_char                        text[3 * ZKL_NAME_MAX];
+    ngx_int_t                     rc;
+    ngx_str_t                     prefix, after, owner;
+    zkl_args_t                    args;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    zkl_names_question_t          question;
 
-    if (ngx_http_zk_lock_args(r, &args, ZKL_ARG_PREFIX|ZKL_ARG_LIMIT
-                                  |ZKL_ARG_AFTER|ZKL_ARG_HOLDERS
-                                  |ZKL_ARG_OWNER|ZKL_ARG_SORT, &status)
-        != NGX_OK)
-    {
-        return ngx_http_zk_lock_problem(r, status, args.error);
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    rc = ngx_http_zk_lock_args(r, &args, ZKL_ARG_PREFIX|ZKL_ARG_LIMIT
+                                         |ZKL_ARG_AFTER|ZKL_ARG_HOLDERS
+                                         |ZKL_ARG_OWNER|ZKL_ARG_SORT);
+    if (rc != NGX_DECLINED) {
+        return rc;
     }
 
     if ((args.given & ZKL_ARG_SORT) && (args.given & ZKL_ARG_AFTER)) {
@@ -80,22 +74,6 @@ ngx_http_zk_lock_list(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         after.len = n;
     }
 
-    return ngx_http_zk_lock_list_call(r, ctx, &args, &after);
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_list_call(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
-    zkl_args_t *args, ngx_str_t *after)
-{
-    u_char                        text[3 * ZKL_NAME_MAX];
-    ngx_int_t                     rc;
-    ngx_str_t                     prefix, owner;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-    zkl_names_question_t          question;
-
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
-
     rc = ngx_http_zk_lock_request_hold(r, ctx);
     if (rc != NGX_OK) {
         return rc;
@@ -104,57 +82,48 @@ ngx_http_zk_lock_list_call(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     /* no name begins with a slash, and slashes alone are all names' prefix */
 
     prefix.data = text;
-    prefix.len = zkl_name_write((char *) text, args->prefix, args->prefix_len);
+    prefix.len = zkl_name_write((char *) text, args.prefix, args.prefix_len);
 
     if (prefix.len == 3 && ngx_strncmp(text, "%2F", 3) == 0) {
         prefix.len = 0;
     }
 
-    owner.data = (u_char *) args->owner;
-    owner.len = args->owner_len;
+    owner.data = (u_char *) args.owner;
+    owner.len = args.owner_len;
 
     question.root = &ctx->path;
     question.prefix = &prefix;
-    question.after = after;
-    question.owner = (args->given & ZKL_ARG_OWNER) ? &owner : NULL;
-    question.limit = (args->given & ZKL_ARG_LIMIT)
-                     ? args->limit : NGX_HTTP_ZK_LOCK_LIST_LIMIT;
-    question.holders = (args->given & ZKL_ARG_HOLDERS)
-                       ? args->holders : (question.owner != NULL);
-    question.sort = ngx_http_zk_lock_list_sort(args);
+    question.after = &after;
+    question.owner = (args.given & ZKL_ARG_OWNER) ? &owner : NULL;
+    question.limit = (args.given & ZKL_ARG_LIMIT)
+                     ? args.limit : NGX_HTTP_ZK_LOCK_LIST_LIMIT;
+    question.holders = (args.given & ZKL_ARG_HOLDERS)
+                       ? args.holders : (question.owner != NULL);
+    question.sort = ZKL_NAMES_BY_NAME;
     question.timeout = zlcf->timeout;
     question.handler = ngx_http_zk_lock_list_handler;
     question.data = ctx;
 
-    ctx->leave = ngx_http_zk_lock_list_leave;
+    if (args.given & ZKL_ARG_SORT) {
+        question.sort = (args.sort[0] == 's') ? ZKL_NAMES_BY_SINCE
+                                              : ZKL_NAMES_BY_WAITING;
+    }
+
+    ctx->leave = zkl_names_leave;
     ctx->other = zkl_names(ctx->worker, &question);
 
     return (ctx->other != NULL) ? NGX_DONE : NGX_HTTP_INTERNAL_SERVER_ERROR;
 }
 
 
-static zkl_names_sort_e
-ngx_http_zk_lock_list_sort(zkl_args_t *args)
-{
-    if (!(args->given & ZKL_ARG_SORT)) {
-        return ZKL_NAMES_BY_NAME;
-    }
-
-    return (args->sort[0] == 's') ? ZKL_NAMES_BY_SINCE : ZKL_NAMES_BY_WAITING;
-}
-
-
-static void
-ngx_http_zk_lock_list_leave(void *data)
-{
-    zkl_names_leave(data);
-}
-
-
 static void
 ngx_http_zk_lock_list_handler(zkl_names_t *names, zkl_answer_e answer)
 {
+    char                     cursor[ZKL_BASE64_LEN(ZKL_NAME_MAX)];
     ngx_int_t                rc;
+    ngx_str_t               *last;
+    ngx_uint_t               i, sorted;
+    zkl_json_t              *json;
     ngx_http_request_t      *r;
     ngx_http_zk_lock_ctx_t  *ctx;
 
@@ -169,20 +138,11 @@ ngx_http_zk_lock_list_handler(zkl_names_t *names, zkl_answer_e answer)
 
     ctx->other = NULL;
 
-    rc = ngx_http_zk_lock_list_answered(r, ctx, names, answer);
-
-    ngx_http_zk_lock_request_end(r, rc);
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_list_answered(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_names_t *names, zkl_answer_e answer)
-{
-    zkl_json_t  *json;
-
     if (answer != ZKL_CALL_OK) {
-        return ngx_http_zk_lock_result_failed(r, ctx, answer);
+        rc = ngx_http_zk_lock_result_failed(r, ctx, answer);
+
+        ngx_http_zk_lock_request_end(r, rc);
+        return;
     }
 
     ngx_str_set(&ctx->outcome, "listed");
@@ -190,25 +150,10 @@ ngx_http_zk_lock_list_answered(ngx_http_request_t *r,
     json = zkl_json_open();
 
     zkl_json_object(json, NULL);
-    ngx_http_zk_lock_list_write(r, json, names);
-    zkl_json_end_object(json);
-
-    return ngx_http_zk_lock_send(r, NGX_HTTP_OK, "application/json", json);
-}
-
-
-static void
-ngx_http_zk_lock_list_write(ngx_http_request_t *r, zkl_json_t *json,
-    zkl_names_t *names)
-{
-    char         cursor[ZKL_BASE64_LEN(ZKL_NAME_MAX)];
-    ngx_str_t   *last;
-    ngx_uint_t   i, sorted, whole;
-
     zkl_json_array(json, "locks");
 
     for (i = 0; i < names->nfound; i++) {
-        ngx_http_zk_lock_list_write_lock(r, json, names, names->found[i]);
+        ngx_http_zk_lock_list_write(r, json, names, names->found[i]);
     }
 
     zkl_json_end_array(json);
@@ -216,9 +161,9 @@ ngx_http_zk_lock_list_write(ngx_http_request_t *r, zkl_json_t *json,
     sorted = (names->sort != ZKL_NAMES_BY_NAME);
 
     if (sorted || names->owned) {
-        whole = !names->partial && !(sorted && zkl_names_more(names));
-
-        zkl_json_boolean(json, "complete", (int) whole);
+        zkl_json_boolean(json, "complete",
+                         !names->partial
+                         && !(sorted && zkl_names_more(names)));
     }
 
     if (!sorted && names->nlooked != 0 && zkl_names_more(names)) {
@@ -227,20 +172,37 @@ ngx_http_zk_lock_list_write(ngx_http_request_t *r, zkl_json_t *json,
         zkl_json_string(json, "next", cursor,
                         zkl_text_base64_write(cursor, last->data, last->len));
     }
+
+    rc = ngx_http_zk_lock_send(r, NGX_HTTP_OK, json);
+
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 
 static void
-ngx_http_zk_lock_list_write_lock(ngx_http_request_t *r, zkl_json_t *json,
+ngx_http_zk_lock_list_write(ngx_http_request_t *r, zkl_json_t *json,
     zkl_names_t *names, zkl_named_t *named)
 {
-    ngx_str_t   *name;
+    ngx_str_t    root, full, path, *name;
     ngx_msec_t   age;
     ngx_uint_t   i;
     zkl_info_t  *info;
 
+    ngx_str_set(&root, "");
+    full = named->full;
+    name = &named->name;
+
+    /* any client of ZooKeeper can write claim data, so the hash has to fit */
+
+    if (full.len != 0
+        && ngx_http_zk_lock_request_path(r, &root, &full, &path) == NGX_OK
+        && path.len == name->len + 1
+        && ngx_memcmp(path.data + 1, name->data, name->len) == 0)
+    {
+        name = &named->full;
+    }
+
     zkl_json_object(json, NULL);
-    name = ngx_http_zk_lock_list_name(r, named);
     zkl_json_string(json, "name", (char *) name->data, name->len);
     ngx_http_zk_lock_write_mode(json, named->mode);
     zkl_json_integer(json, "held", (int64_t) named->held);
@@ -255,35 +217,11 @@ ngx_http_zk_lock_list_write_lock(ngx_http_request_t *r, zkl_json_t *json,
             info = &named->infos[i];
             info->expires -= ngx_min(info->expires, age);
 
-            zkl_json_object(json, NULL);
-            ngx_http_zk_lock_write_info(json, info);
-            zkl_json_end_object(json);
+            ngx_http_zk_lock_write_holder(json, NULL, info);
         }
 
         zkl_json_end_array(json);
     }
 
     zkl_json_end_object(json);
-}
-
-
-/* Any client of ZooKeeper can write claim data, so the hash has to fit. */
-
-static ngx_str_t *
-ngx_http_zk_lock_list_name(ngx_http_request_t *r, zkl_named_t *named)
-{
-    ngx_str_t  root, name, path;
-
-    ngx_str_set(&root, "");
-    name = named->full;
-
-    if (name.len != 0
-        && ngx_http_zk_lock_request_path(r, &root, &name, &path) == NGX_OK
-        && path.len == named->name.len + 1
-        && ngx_memcmp(path.data + 1, named->name.data, named->name.len) == 0)
-    {
-        return &named->full;
-    }
-
-    return &named->name;
 }

@@ -24,7 +24,6 @@ static u_char *ngx_http_zk_lock_log_begin(ngx_http_zk_lock_log_t *log,
     const char *event, ngx_str_t *path);
 static u_char *ngx_http_zk_lock_log_text(u_char *p, const char *key,
     ngx_str_t *text);
-static u_char *ngx_http_zk_lock_log_time(u_char *p);
 static void ngx_http_zk_lock_log_end(ngx_http_zk_lock_log_t *log, u_char *p);
 static void ngx_http_zk_lock_log_out(ngx_open_file_t *file,
     ngx_http_zk_lock_log_buf_t *buffer, ngx_log_t *log);
@@ -166,7 +165,9 @@ static u_char *
 ngx_http_zk_lock_log_begin(ngx_http_zk_lock_log_t *log, const char *event,
     ngx_str_t *path)
 {
-    u_char                      *p;
+    u_char                      *p, *zone;
+    size_t                       len;
+    ngx_time_t                  *tp;
     ngx_http_zk_lock_log_buf_t  *buffer;
 
     buffer = log->buffer;
@@ -175,9 +176,15 @@ ngx_http_zk_lock_log_begin(ngx_http_zk_lock_log_t *log, const char *event,
         ngx_http_zk_lock_log_out(log->file, buffer, ngx_cycle->log);
     }
 
-    p = ngx_sprintf(buffer->pos, "{\"time\":\"");
-    p = ngx_http_zk_lock_log_time(p);
-    p = ngx_sprintf(p, "\",\"event\":\"%s\"", event);
+    /* the time as in nginx's $time_iso8601, with milliseconds */
+
+    tp = ngx_timeofday();
+    len = sizeof("2026-11-26T08:00:00") - 1;
+    zone = ngx_cached_http_log_iso8601.data + len;
+
+    p = ngx_sprintf(buffer->pos, "{\"time\":\"%*s.%03M%*s\",\"event\":\"%s\"",
+                    len, ngx_cached_http_log_iso8601.data, tp->msec,
+                    sizeof("+00:00") - 1, zone, event);
 
     return ngx_http_zk_lock_log_text(p, "path", path);
 }
@@ -215,26 +222,6 @@ ngx_http_zk_lock_log_text(u_char *p, const char *key, ngx_str_t *text)
     *p++ = '"';
 
     return p;
-}
-
-
-/* The time as in nginx's $time_iso8601, with milliseconds. */
-
-static u_char *
-ngx_http_zk_lock_log_time(u_char *p)
-{
-    u_char      *zone;
-    size_t       len;
-    ngx_time_t  *tp;
-
-    tp = ngx_timeofday();
-    len = sizeof("2026-11-26T08:00:00") - 1;
-    zone = ngx_cached_http_log_iso8601.data + len;
-
-    p = ngx_cpymem(p, ngx_cached_http_log_iso8601.data, len);
-    p = ngx_sprintf(p, ".%03M", tp->msec);
-
-    return ngx_cpymem(p, zone, sizeof("+00:00") - 1);
 }
 
 

@@ -20,13 +20,8 @@
 
 static ngx_uint_t ngx_http_zk_lock_origin_foreign(ngx_http_request_t *r,
     ngx_str_t *origin, ngx_str_t *site);
-static ngx_uint_t ngx_http_zk_lock_origin_own(ngx_http_request_t *r,
-    ngx_str_t *origin);
 static ngx_uint_t ngx_http_zk_lock_origin_equal(ngx_str_t *one, ngx_str_t *two);
 
-
-static ngx_str_t  ngx_http_zk_lock_origin_header = ngx_string("origin");
-static ngx_str_t  ngx_http_zk_lock_origin_site = ngx_string("sec-fetch-site");
 
 static ngx_str_t  ngx_http_zk_lock_origin_same = ngx_string("same-origin");
 static ngx_str_t  ngx_http_zk_lock_origin_same_site = ngx_string("same-site");
@@ -44,8 +39,8 @@ ngx_http_zk_lock_origin_check(ngx_http_request_t *r)
         return NGX_DECLINED;
     }
 
-    origin = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_origin_header, &n);
-    site = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_origin_site, &sites);
+    origin = ngx_http_zk_lock_header(r, "origin", &n);
+    site = ngx_http_zk_lock_header(r, "sec-fetch-site", &sites);
 
     if (n > 1 || sites > 1) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
@@ -89,13 +84,19 @@ ngx_http_zk_lock_origin_check(ngx_http_request_t *r)
 
 /*
  * The browser's word counts before a comparison, because a proxy may have
- * replaced the Host.
+ * replaced the Host.  The origin's host and port are compared with the
+ * request's, and not the scheme, because a proxy in front may have ended TLS.
+ * Without a Host, as in HTTP/3, the host is that of the request line or of
+ * ":authority".
  */
 
 static ngx_uint_t
 ngx_http_zk_lock_origin_foreign(ngx_http_request_t *r, ngx_str_t *origin,
     ngx_str_t *site)
 {
+    u_char     *p;
+    ngx_str_t   host, own;
+
     if (site != NULL) {
 
         if (ngx_http_zk_lock_origin_equal(site, &ngx_http_zk_lock_origin_same))
@@ -113,21 +114,9 @@ ngx_http_zk_lock_origin_foreign(ngx_http_request_t *r, ngx_str_t *origin,
         }
     }
 
-    return origin != NULL && !ngx_http_zk_lock_origin_own(r, origin);
-}
-
-
-/*
- * Whether the origin's host and port are the request's.  The scheme is not
- * compared, because a proxy in front may have ended TLS.  Without a Host, as in
- * HTTP/3, the host is that of the request line or of ":authority".
- */
-
-static ngx_uint_t
-ngx_http_zk_lock_origin_own(ngx_http_request_t *r, ngx_str_t *origin)
-{
-    u_char     *p;
-    ngx_str_t   host, own;
+    if (origin == NULL) {
+        return 0;
+    }
 
     p = ngx_strlchr(origin->data, origin->data + origin->len, ':');
 
@@ -136,7 +125,7 @@ ngx_http_zk_lock_origin_own(ngx_http_request_t *r, ngx_str_t *origin)
     {
         /* "null" */
 
-        return 0;
+        return 1;
     }
 
     host.data = p + 3;
@@ -150,7 +139,7 @@ ngx_http_zk_lock_origin_own(ngx_http_request_t *r, ngx_str_t *origin)
         own.len = r->host_end - r->host_start;
     }
 
-    return host.len != 0 && ngx_http_zk_lock_origin_equal(&host, &own);
+    return host.len == 0 || !ngx_http_zk_lock_origin_equal(&host, &own);
 }
 
 

@@ -41,9 +41,6 @@ typedef struct {
 } ngx_http_zk_lock_page_header_t;
 
 
-static ngx_int_t ngx_http_zk_lock_page_send(ngx_http_request_t *r,
-    ngx_str_t *page);
-static u_char *ngx_http_zk_lock_page_escape(u_char *p, ngx_str_t *text);
 
 
 static ngx_str_t  ngx_http_zk_lock_page_head =
@@ -64,8 +61,11 @@ static ngx_http_zk_lock_page_header_t  ngx_http_zk_lock_page_headers[] = {
 ngx_int_t
 ngx_http_zk_lock_page_handler(ngx_http_request_t *r)
 {
-    ngx_int_t                     rc;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    ngx_int_t                        rc;
+    ngx_buf_t                       *b;
+    ngx_chain_t                      out;
+    ngx_http_zk_lock_loc_conf_t     *zlcf;
+    ngx_http_zk_lock_page_header_t  *h;
 
     rc = ngx_http_discard_request_body(r);
     if (rc != NGX_OK) {
@@ -77,18 +77,6 @@ ngx_http_zk_lock_page_handler(ngx_http_request_t *r)
     }
 
     zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
-
-    return ngx_http_zk_lock_page_send(r, &zlcf->page);
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_page_send(ngx_http_request_t *r, ngx_str_t *page)
-{
-    ngx_int_t                        rc;
-    ngx_buf_t                       *b;
-    ngx_chain_t                      out;
-    ngx_http_zk_lock_page_header_t  *h;
 
     for (h = ngx_http_zk_lock_page_headers; h->key != NULL; h++) {
         if (ngx_http_zk_lock_add_header(r, h->key, h->value.data, h->value.len)
@@ -103,8 +91,8 @@ ngx_http_zk_lock_page_send(ngx_http_request_t *r, ngx_str_t *page)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    b->pos = page->data;
-    b->last = page->data + page->len;
+    b->pos = zlcf->page.data;
+    b->last = zlcf->page.data + zlcf->page.len;
     b->memory = 1;
     b->last_buf = (r == r->main) ? 1 : 0;
     b->last_in_chain = 1;
@@ -113,7 +101,7 @@ ngx_http_zk_lock_page_send(ngx_http_request_t *r, ngx_str_t *page)
     r->headers_out.content_type_len = r->headers_out.content_type.len;
     ngx_str_set(&r->headers_out.charset, "utf-8");
     r->headers_out.status = NGX_HTTP_OK;
-    r->headers_out.content_length_n = page->len;
+    r->headers_out.content_length_n = zlcf->page.len;
 
     rc = ngx_http_send_header(r);
 
@@ -153,9 +141,9 @@ ngx_http_zk_lock_page_make(ngx_pool_t *pool, ngx_str_t *page, ngx_str_t *api,
     p = ngx_cpymem(p, ngx_http_zk_lock_page_head.data,
                    ngx_http_zk_lock_page_head.len);
     p = ngx_sprintf(p, NGX_HTTP_ZK_LOCK_PAGE_META("api"));
-    p = ngx_http_zk_lock_page_escape(p, api);
+    p = (u_char *) ngx_escape_html(p, api->data, api->len);
     p = ngx_sprintf(p, "\">\n" NGX_HTTP_ZK_LOCK_PAGE_META("health"));
-    p = ngx_http_zk_lock_page_escape(p, health);
+    p = (u_char *) ngx_escape_html(p, health->data, health->len);
     p = ngx_sprintf(p, "\">\n" NGX_HTTP_ZK_LOCK_PAGE_META("admin") "%s\">\n",
                     admin ? "on" : "off");
     p = ngx_cpymem(p, ngx_http_zk_lock_page_tail.data,
@@ -164,11 +152,4 @@ ngx_http_zk_lock_page_make(ngx_pool_t *pool, ngx_str_t *page, ngx_str_t *api,
     page->len = p - page->data;
 
     return NGX_OK;
-}
-
-
-static u_char *
-ngx_http_zk_lock_page_escape(u_char *p, ngx_str_t *text)
-{
-    return (u_char *) ngx_escape_html(p, text->data, text->len);
 }

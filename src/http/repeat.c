@@ -44,12 +44,6 @@ static ngx_msec_t ngx_http_zk_lock_repeat_left(
 static ngx_int_t ngx_http_zk_lock_repeat_join_handler(
     ngx_http_zk_lock_watch_t *watch, zkl_call_t *call, zkl_answer_e answer,
     ngx_http_zk_lock_again_e *again);
-static ngx_int_t ngx_http_zk_lock_repeat_joined(
-    ngx_http_zk_lock_keyed_t *keyed, zkl_call_t *call,
-    ngx_http_zk_lock_again_e *again);
-
-
-static ngx_str_t  ngx_http_zk_lock_key_header = ngx_string("idempotency-key");
 
 
 ngx_int_t
@@ -61,7 +55,7 @@ ngx_http_zk_lock_repeat_key(ngx_http_request_t *r, ngx_str_t *key)
 
     ngx_str_null(key);
 
-    header = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_key_header, &n);
+    header = ngx_http_zk_lock_header(r, "idempotency-key", &n);
 
     if (header == NULL) {
         return NGX_OK;
@@ -264,6 +258,8 @@ ngx_http_zk_lock_repeat_join_handler(ngx_http_zk_lock_watch_t *watch,
 {
     ngx_http_zk_lock_keyed_t *keyed = watch->data;
 
+    zkl_info_t              *info;
+    zkl_claim_data_t         cdata;
     ngx_http_request_t      *r;
     ngx_http_zk_lock_ctx_t  *ctx;
 
@@ -272,12 +268,7 @@ ngx_http_zk_lock_repeat_join_handler(ngx_http_zk_lock_watch_t *watch,
 
     ctx->waited = ngx_current_msec - keyed->started;
 
-    switch (answer) {
-
-    case ZKL_CALL_OK:
-        return ngx_http_zk_lock_repeat_joined(keyed, call, again);
-
-    case ZKL_CALL_GONE:
+    if (answer == ZKL_CALL_GONE) {
 
         /* the claim that was joined has ended: the request begins anew */
 
@@ -285,24 +276,12 @@ ngx_http_zk_lock_repeat_join_handler(ngx_http_zk_lock_watch_t *watch,
         keyed->acquire.wait = ngx_http_zk_lock_repeat_left(keyed);
 
         return ngx_http_zk_lock_repeat_begin(keyed);
+    }
 
-    default:
+    if (answer != ZKL_CALL_OK) {
         return ngx_http_zk_lock_result_answered(r, ctx, call, answer);
     }
-}
 
-
-static ngx_int_t
-ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
-    zkl_call_t *call, ngx_http_zk_lock_again_e *again)
-{
-    zkl_claim_data_t         cdata;
-    ngx_http_request_t      *r;
-    ngx_http_zk_lock_ctx_t  *ctx;
-    zkl_info_t              *info;
-
-    r = keyed->watch.request;
-    ctx = keyed->watch.ctx;
     info = &call->infos[0];
 
     zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
@@ -329,19 +308,19 @@ ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
      * granted, or made durable.
      */
 
-    if ((info->pending || info->held)
-        && ctx->waited < ngx_max(keyed->acquire.wait
-                                 + ZKL_PATIENCE, keyed->acquire.timeout))
-    {
-        *again = NGX_HTTP_ZK_LOCK_SOON;
-        return NGX_OK;
-    }
+    if (info->pending || info->held) {
 
-    if (info->held || info->pending) {
+        if (ctx->waited < ngx_max(keyed->acquire.wait + ZKL_PATIENCE,
+                                  keyed->acquire.timeout))
+        {
+            *again = NGX_HTTP_ZK_LOCK_SOON;
+            return NGX_OK;
+        }
+
         return ngx_http_zk_lock_result_refused(r, ctx, ZKL_UNREACHABLE);
     }
 
-    if (!keyed->watch.over) {
+    if (!watch->over) {
         *again = NGX_HTTP_ZK_LOCK_LATER;
         return NGX_OK;
     }

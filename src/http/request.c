@@ -22,22 +22,36 @@
 static void ngx_http_zk_lock_request_writer(ngx_http_request_t *r);
 static void ngx_http_zk_lock_request_cleanup(void *data);
 static void ngx_http_zk_lock_request_stop(ngx_http_zk_lock_ctx_t *ctx);
-static uint64_t ngx_http_zk_lock_request_quota(zkl_worker_t *worker,
-    ngx_str_t *key);
 
 
 ngx_int_t
 ngx_http_zk_lock_request_hold(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx)
 {
+    u_char              *p, *last;
     ngx_http_cleanup_t  *cln;
 
     if (ctx->held) {
         return NGX_OK;
     }
 
-    if (ctx->preferred && ngx_http_zk_lock_add_preference(r, ctx) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    if (ctx->preferred) {
+        p = ngx_pnalloc(r->pool, sizeof("wait=.000") + NGX_INT64_LEN);
+        if (p == NULL) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        last = ngx_sprintf(p, "wait=%M", ctx->wait / 1000);
+
+        if (ctx->wait % 1000 != 0) {
+            last = ngx_sprintf(last, ".%03M", ctx->wait % 1000);
+        }
+
+        if (ngx_http_zk_lock_add_header(r, "Preference-Applied", p, last - p)
+            != NGX_OK)
+        {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
     }
 
     cln = ngx_http_cleanup_add(r, 0);
@@ -373,9 +387,11 @@ ngx_http_zk_lock_request_name(ngx_http_request_t *r, ngx_str_t *text,
 
 
 void
-ngx_http_zk_lock_request_full(zkl_claim_data_t *cdata, ngx_str_t *name,
-    ngx_str_t *path)
+ngx_http_zk_lock_request_cdata(ngx_http_request_t *r, zkl_claim_data_t *cdata,
+    ngx_str_t *name, ngx_str_t *path)
 {
+    ngx_str_t  *addr;
+
     cdata->name_len = 0;
 
     if (name->len <= ZKL_FULL_MAX
@@ -384,6 +400,13 @@ ngx_http_zk_lock_request_full(zkl_claim_data_t *cdata, ngx_str_t *name,
     {
         cdata->name_len = name->len;
         ngx_memcpy(cdata->name, name->data, name->len);
+    }
+
+    addr = &r->connection->addr_text;
+
+    if (addr->len <= ZKL_FROM_MAX) {
+        cdata->from_len = addr->len;
+        ngx_memcpy(cdata->from, addr->data, addr->len);
     }
 }
 
@@ -407,7 +430,9 @@ ngx_int_t
 ngx_http_zk_lock_request_terms(ngx_http_request_t *r, zkl_worker_t *worker,
     zkl_terms_t *terms)
 {
+    u_char                        digest[20];
     ngx_str_t                     key;
+    ngx_sha1_t                    sha1;
     ngx_http_zk_lock_loc_conf_t  *zlcf;
 
     zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
@@ -424,35 +449,26 @@ ngx_http_zk_lock_request_terms(ngx_http_request_t *r, zkl_worker_t *worker,
 
     /* as with limit_conn, an empty key does not count */
 
-    if (key.len != 0) {
-        terms->quota = ngx_http_zk_lock_request_quota(worker, &key);
-        terms->max_claims = zlcf->max_claims;
+    if (key.len == 0) {
+        return NGX_OK;
     }
 
-    return NGX_OK;
-}
-
-
-/*
- * A hash that is not 0.  Without the secret a client would find another key
- * with the hash of its victim's, and would use up the victim's number.
- */
-
-static uint64_t
-ngx_http_zk_lock_request_quota(zkl_worker_t *worker, ngx_str_t *key)
-{
-    u_char      digest[20];
-    uint64_t    hash;
-    ngx_sha1_t  sha1;
+    /*
+     * Without the secret a client would find another key with the hash of its
+     * victim's, and would use up the victim's number.
+     */
 
     ngx_sha1_init(&sha1);
     ngx_sha1_update(&sha1, zkl_zone_secret(worker->zone), ZKL_SECRET);
-    ngx_sha1_update(&sha1, key->data, key->len);
+    ngx_sha1_update(&sha1, key.data, key.len);
     ngx_sha1_final(digest, &sha1);
 
-    ngx_memcpy(&hash, digest, sizeof(uint64_t));
+    ngx_memcpy(&terms->quota, digest, sizeof(uint64_t));
 
-    return ngx_max(hash, 1);
+    terms->quota = ngx_max(terms->quota, 1);
+    terms->max_claims = zlcf->max_claims;
+
+    return NGX_OK;
 }
 
 

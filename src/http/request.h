@@ -278,9 +278,12 @@ ngx_int_t ngx_http_zk_lock_request_name(ngx_http_request_t *r,
 ngx_int_t ngx_http_zk_lock_request_path(ngx_http_request_t *r, ngx_str_t *root,
     ngx_str_t *name, ngx_str_t *path);
 
-/* Notes the lock's name in the claim data if the path does not show it. */
-void ngx_http_zk_lock_request_full(zkl_claim_data_t *cdata, ngx_str_t *name,
-    ngx_str_t *path);
+/*
+ * Notes the client's address in the claim data, and the lock's name if the path
+ * does not show it.
+ */
+void ngx_http_zk_lock_request_cdata(ngx_http_request_t *r,
+    zkl_claim_data_t *cdata, ngx_str_t *name, ngx_str_t *path);
 
 /* Notes the claim's token and fencing token in the context. */
 void ngx_http_zk_lock_request_note(ngx_http_zk_lock_ctx_t *ctx,

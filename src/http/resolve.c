@@ -36,12 +36,8 @@ static void ngx_http_zk_lock_resolve_failed(ngx_http_zk_lock_host_t *host,
     ngx_int_t state);
 static ngx_int_t ngx_http_zk_lock_resolve_addrs(ngx_http_zk_lock_host_t *host,
     ngx_resolver_ctx_t *ctx);
-static ngx_int_t ngx_http_zk_lock_resolve_list(ngx_resolver_ctx_t *ctx,
-    in_port_t port, ngx_pool_t *pool, ngx_str_t *addrs);
 static int ngx_libc_cdecl ngx_http_zk_lock_resolve_cmp(const void *one,
     const void *two);
-static ngx_int_t ngx_http_zk_lock_resolve_changed(
-    ngx_http_zk_lock_main_conf_t *zmcf, ngx_log_t *log);
 
 
 /*
@@ -308,27 +304,52 @@ ngx_http_zk_lock_resolve_failed(ngx_http_zk_lock_host_t *host, ngx_int_t state)
 }
 
 
-/* Takes over the addresses of an answer.  NGX_ERROR: no memory. */
+/*
+ * Takes over the addresses of an answer, and tells the worker.  The addresses
+ * are in one order, because the resolver changes the order.  NGX_ERROR: no
+ * memory.
+ */
 
 static ngx_int_t
 ngx_http_zk_lock_resolve_addrs(ngx_http_zk_lock_host_t *host,
     ngx_resolver_ctx_t *ctx)
 {
-    ngx_log_t   *log;
-    ngx_str_t    addrs, former;
-    ngx_pool_t  *pool, *former_pool;
+    ngx_log_t                     *log;
+    ngx_str_t                      addrs, former, servers;
+    ngx_uint_t                     i;
+    ngx_pool_t                    *pool, *all;
+    ngx_array_t                    texts;
+    ngx_http_zk_lock_main_conf_t  *zmcf;
 
+    zmcf = host->zmcf;
     log = host->timer.log;
+    all = NULL;
 
     pool = ngx_create_pool(NGX_MIN_POOL_SIZE, log);
     if (pool == NULL) {
         return NGX_ERROR;
     }
 
-    if (ngx_http_zk_lock_resolve_list(ctx, host->port, pool, &addrs) != NGX_OK)
+    if (ngx_array_init(&texts, pool, ctx->naddrs, sizeof(ngx_str_t)) != NGX_OK)
     {
-        ngx_destroy_pool(pool);
-        return NGX_ERROR;
+        goto failed;
+    }
+
+    for (i = 0; i < ctx->naddrs; i++) {
+
+        if (ngx_http_zk_lock_resolve_addr(&texts, ctx->addrs[i].sockaddr,
+                                          ctx->addrs[i].socklen, host->port)
+            != NGX_OK)
+        {
+            goto failed;
+        }
+    }
+
+    ngx_qsort(texts.elts, texts.nelts, sizeof(ngx_str_t),
+              ngx_http_zk_lock_resolve_cmp);
+
+    if (ngx_http_zk_lock_resolve_join(&texts, pool, &addrs) != NGX_OK) {
+        goto failed;
     }
 
     if (addrs.len == host->addrs.len
@@ -348,16 +369,26 @@ ngx_http_zk_lock_resolve_addrs(ngx_http_zk_lock_host_t *host,
     }
 
     former = host->addrs;
-    former_pool = host->pool;
-
     host->addrs = addrs;
-    host->pool = pool;
 
-    if (ngx_http_zk_lock_resolve_changed(host->zmcf, log) != NGX_OK) {
+    all = ngx_create_pool(NGX_MIN_POOL_SIZE, log);
+
+    if (all == NULL
+        || ngx_http_zk_lock_resolve_servers(zmcf, all, &servers) != NGX_OK)
+    {
         host->addrs = former;
-        host->pool = former_pool;
-        ngx_destroy_pool(pool);
-        return NGX_ERROR;
+        goto failed;
+    }
+
+    if (zmcf->pool != NULL) {
+        ngx_destroy_pool(zmcf->pool);
+    }
+
+    zmcf->pool = all;
+    zmcf->session.servers = servers;
+
+    if (zmcf->worker != NULL) {
+        zkl_worker_servers(zmcf->worker);
     }
 
     ngx_log_error(NGX_LOG_NOTICE, log, 0,
@@ -367,42 +398,23 @@ ngx_http_zk_lock_resolve_addrs(ngx_http_zk_lock_host_t *host,
 
     host->failed = 0;
 
-    if (former_pool != NULL) {
-        ngx_destroy_pool(former_pool);
+    if (host->pool != NULL) {
+        ngx_destroy_pool(host->pool);
     }
+
+    host->pool = pool;
 
     return NGX_OK;
-}
 
+failed:
 
-/* The addresses in one order, because the resolver changes the order. */
-
-static ngx_int_t
-ngx_http_zk_lock_resolve_list(ngx_resolver_ctx_t *ctx, in_port_t port,
-    ngx_pool_t *pool, ngx_str_t *addrs)
-{
-    ngx_uint_t   i;
-    ngx_array_t  texts;
-
-    if (ngx_array_init(&texts, pool, ctx->naddrs, sizeof(ngx_str_t)) != NGX_OK)
-    {
-        return NGX_ERROR;
+    if (all != NULL) {
+        ngx_destroy_pool(all);
     }
 
-    for (i = 0; i < ctx->naddrs; i++) {
+    ngx_destroy_pool(pool);
 
-        if (ngx_http_zk_lock_resolve_addr(&texts, ctx->addrs[i].sockaddr,
-                                          ctx->addrs[i].socklen, port)
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-    }
-
-    ngx_qsort(texts.elts, texts.nelts, sizeof(ngx_str_t),
-              ngx_http_zk_lock_resolve_cmp);
-
-    return ngx_http_zk_lock_resolve_join(&texts, pool, addrs);
+    return NGX_ERROR;
 }
 
 
@@ -413,38 +425,4 @@ ngx_http_zk_lock_resolve_cmp(const void *one, const void *two)
     const ngx_str_t  *b = two;
 
     return (int) ngx_memn2cmp(a->data, b->data, a->len, b->len);
-}
-
-
-/* Joins the addresses anew, and tells the worker.  NGX_ERROR: no memory. */
-
-static ngx_int_t
-ngx_http_zk_lock_resolve_changed(ngx_http_zk_lock_main_conf_t *zmcf,
-    ngx_log_t *log)
-{
-    ngx_str_t    servers;
-    ngx_pool_t  *pool;
-
-    pool = ngx_create_pool(NGX_MIN_POOL_SIZE, log);
-    if (pool == NULL) {
-        return NGX_ERROR;
-    }
-
-    if (ngx_http_zk_lock_resolve_servers(zmcf, pool, &servers) != NGX_OK) {
-        ngx_destroy_pool(pool);
-        return NGX_ERROR;
-    }
-
-    if (zmcf->pool != NULL) {
-        ngx_destroy_pool(zmcf->pool);
-    }
-
-    zmcf->pool = pool;
-    zmcf->session.servers = servers;
-
-    if (zmcf->worker != NULL) {
-        zkl_worker_servers(zmcf->worker);
-    }
-
-    return NGX_OK;
 }

@@ -23,8 +23,6 @@ static void ngx_http_zk_lock_result_holder_handler(zkl_call_t *call,
     zkl_answer_e answer);
 static ngx_int_t ngx_http_zk_lock_result_done(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call);
-static ngx_int_t ngx_http_zk_lock_result_unreachable(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call);
 
 
 /*
@@ -234,7 +232,34 @@ ngx_http_zk_lock_result_answered(ngx_http_request_t *r,
         return ngx_http_zk_lock_answer_gone(r, ctx);
 
     case ZKL_CALL_UNREACHABLE:
-        return ngx_http_zk_lock_result_unreachable(r, ctx, call);
+
+        /* whether a repeat is safe depends on the call */
+
+        if (call->type == ZKL_HOLD
+            || (call->type == ZKL_RELEASE
+                && (call->ninfos != 0 || call->counts)))
+        {
+            /* the gateway counts the holds */
+
+            ngx_str_set(&ctx->outcome, "unreachable");
+
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                            "ZooKeeper is out of reach: this "
+                                            "may have been counted or not, "
+                                            "and GET tells \"holds\"; a "
+                                            "repeat counts again");
+        }
+
+        if (call->type == ZKL_RELEASE) {
+            ngx_str_set(&ctx->outcome, "unreachable");
+
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                            "ZooKeeper is out of reach: the "
+                                            "release is not confirmed, "
+                                            "repeating is safe");
+        }
+
+        /* fall through */
 
     default:
         return ngx_http_zk_lock_result_failed(r, ctx, answer);
@@ -255,6 +280,8 @@ static ngx_int_t
 ngx_http_zk_lock_result_done(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call)
 {
+    zkl_json_t  *json;
+
     switch (call->type) {
 
     case ZKL_RELEASE:
@@ -268,7 +295,13 @@ ngx_http_zk_lock_result_done(ngx_http_request_t *r,
 
     case ZKL_LIST:
         ngx_str_set(&ctx->outcome, "listed");
-        return ngx_http_zk_lock_answer_lock(r, ctx, call);
+
+        json = zkl_json_open();
+
+        zkl_json_object(json, NULL);
+        ngx_http_zk_lock_write_lock(json, ctx, call);
+
+        return ngx_http_zk_lock_send(r, NGX_HTTP_OK, json);
 
     case ZKL_RENEW:
 
@@ -282,35 +315,4 @@ ngx_http_zk_lock_result_done(ngx_http_request_t *r,
     default:
         return ngx_http_zk_lock_answer_claim(r, ctx, call, NGX_HTTP_OK);
     }
-}
-
-
-/* Whether a repeat is safe depends on the call. */
-
-static ngx_int_t
-ngx_http_zk_lock_result_unreachable(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call)
-{
-    ngx_str_set(&ctx->outcome, "unreachable");
-
-    if (call->type == ZKL_HOLD
-        || (call->type == ZKL_RELEASE && (call->ninfos != 0 || call->counts)))
-    {
-        /* the gateway counts the holds */
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                        "ZooKeeper is out of reach: this may "
-                                        "have been counted or not, and GET "
-                                        "tells \"holds\"; a repeat counts "
-                                        "again");
-    }
-
-    if (call->type == ZKL_RELEASE) {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                        "ZooKeeper is out of reach: the "
-                                        "release is not confirmed, repeating "
-                                        "is safe");
-    }
-
-    return ngx_http_zk_lock_result_failed(r, ctx, ZKL_CALL_UNREACHABLE);
 }

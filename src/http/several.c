@@ -33,26 +33,16 @@
 
 static ngx_int_t ngx_http_zk_lock_several_acquire(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
-static const char *ngx_http_zk_lock_several_check(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_args_t *args);
 static ngx_int_t ngx_http_zk_lock_several_make(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, u_char *names, size_t len,
     ngx_http_zk_lock_several_t **several);
-static ngx_int_t ngx_http_zk_lock_several_split(
-    ngx_http_zk_lock_several_t *several);
-static ngx_int_t ngx_http_zk_lock_several_hold(
-    ngx_http_zk_lock_several_t *several);
 static void ngx_http_zk_lock_several_leave(void *data);
-static void ngx_http_zk_lock_several_release(
-    ngx_http_zk_lock_several_t *several);
 static ngx_int_t ngx_http_zk_lock_several_begin(
     ngx_http_zk_lock_several_t *several, zkl_acquire_t *acquire);
 static const zkl_claim_data_t *ngx_http_zk_lock_several_cdata(
     zkl_group_t *group, ngx_uint_t part, zkl_claim_data_t *buf);
 static void ngx_http_zk_lock_several_handler(zkl_group_t *group,
     zkl_outcome_e outcome);
-static ngx_int_t ngx_http_zk_lock_several_granted(
-    ngx_http_zk_lock_several_t *several);
 static ngx_int_t ngx_http_zk_lock_several_refused(
     ngx_http_zk_lock_several_t *several);
 static void ngx_http_zk_lock_several_holder_handler(zkl_call_t *call,
@@ -62,35 +52,15 @@ static ngx_int_t ngx_http_zk_lock_several_problem(
     zkl_info_t *holder);
 static ngx_int_t ngx_http_zk_lock_parts(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_call_e type);
-static ngx_int_t ngx_http_zk_lock_parts_call_all(
-    ngx_http_zk_lock_several_t *several, zkl_call_e type, ngx_msec_t ttl);
-static ngx_int_t ngx_http_zk_lock_parts_read(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_several_t **several);
 static ngx_int_t ngx_http_zk_lock_parts_call(
     ngx_http_zk_lock_several_t *several, ngx_http_zk_lock_part_t *part,
     zkl_call_e type, ngx_msec_t ttl, zkl_call_pt handler);
 static void ngx_http_zk_lock_parts_call_handler(zkl_call_t *call,
     zkl_answer_e answer);
-static void ngx_http_zk_lock_parts_note(ngx_http_zk_lock_several_t *several,
-    ngx_http_zk_lock_part_t *part, zkl_call_t *call);
 static ngx_int_t ngx_http_zk_lock_parts_answered(
     ngx_http_zk_lock_several_t *several, zkl_call_t *call);
-static ngx_int_t ngx_http_zk_lock_parts_gone(
-    ngx_http_zk_lock_several_t *several, zkl_call_e type, ngx_uint_t all);
-static ngx_int_t ngx_http_zk_lock_parts_token(
-    ngx_http_zk_lock_several_t *several);
 static ngx_int_t ngx_http_zk_lock_parts_answer(
     ngx_http_zk_lock_several_t *several, ngx_uint_t status);
-static void ngx_http_zk_lock_parts_write_locks(zkl_json_t *json,
-    ngx_http_zk_lock_several_t *several);
-static void ngx_http_zk_lock_parts_write_lease(zkl_json_t *json,
-    ngx_http_zk_lock_several_t *several);
-static void ngx_http_zk_lock_parts_write_cdata(zkl_json_t *json,
-    ngx_http_zk_lock_several_t *several);
-
-
-static ngx_str_t  ngx_http_zk_lock_several_key =
-    ngx_string("idempotency-key");
 
 
 ngx_int_t
@@ -118,23 +88,39 @@ ngx_http_zk_lock_several_acquire(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx)
 {
     ngx_int_t                    rc;
-    ngx_uint_t                   status;
+    ngx_uint_t                   n;
     const char                  *why;
     zkl_args_t                   args;
     zkl_acquire_t                acquire;
     ngx_http_zk_lock_several_t  *several;
 
-    if (ngx_http_zk_lock_args(r, &args, ZKL_ARG_WAIT|ZKL_ARG_TTL
-                                  |ZKL_ARG_MODE|ZKL_ARG_PERMITS
-                                  |ZKL_ARG_OWNER|ZKL_ARG_DATA
-                                  |ZKL_ARG_HOLD|ZKL_ARG_NAMES,
-                              &status)
-        != NGX_OK)
-    {
-        return ngx_http_zk_lock_problem(r, status, args.error);
+    rc = ngx_http_zk_lock_args(r, &args, ZKL_ARG_WAIT|ZKL_ARG_TTL
+                                         |ZKL_ARG_MODE|ZKL_ARG_PERMITS
+                                         |ZKL_ARG_OWNER|ZKL_ARG_DATA
+                                         |ZKL_ARG_HOLD|ZKL_ARG_NAMES);
+    if (rc != NGX_DECLINED) {
+        return rc;
     }
 
-    why = ngx_http_zk_lock_several_check(r, ctx, &args);
+    why = NULL;
+
+    if (ctx->text.data != NULL) {
+        why = "several locks are acquired without a Lock-Token";
+
+    } else if (ngx_http_zk_lock_header(r, "idempotency-key", &n)
+               != NULL)
+    {
+        why = "an Idempotency-Key is for one lock";
+
+    } else if (!(args.given & ZKL_ARG_NAMES)) {
+        why = "there is no lock's name in the path (\".\" and \"..\" are "
+              "none), and no \"names\" of several locks in the body";
+
+    } else if ((args.given & ZKL_ARG_HOLD)
+               && ngx_strcmp(args.hold, "connection") == 0)
+    {
+        why = "\"hold\" \"connection\" is for one lock";
+    }
 
     if (why != NULL) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, why);
@@ -162,41 +148,10 @@ ngx_http_zk_lock_several_acquire(ngx_http_request_t *r,
 }
 
 
-/* Returns what a request for several locks may not have, or NULL. */
-
-static const char *
-ngx_http_zk_lock_several_check(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_args_t *args)
-{
-    ngx_uint_t  n;
-
-    if (ctx->text.data != NULL) {
-        return "several locks are acquired without a Lock-Token";
-    }
-
-    if (ngx_http_zk_lock_header(r, &ngx_http_zk_lock_several_key, &n) != NULL)
-    {
-        return "an Idempotency-Key is for one lock";
-    }
-
-    if (!(args->given & ZKL_ARG_NAMES)) {
-        return "there is no lock's name in the path (\".\" and \"..\" are "
-               "none), and no \"names\" of several locks in the body";
-    }
-
-    if ((args->given & ZKL_ARG_HOLD)
-        && ngx_strcmp(args->hold, "connection") == 0)
-    {
-        return "\"hold\" \"connection\" is for one lock";
-    }
-
-    return NULL;
-}
-
-
 /*
- * Copies names, which are joined by slashes.  NGX_DECLINED: a name is bad or
- * too long, or the names are too many or not in order.  NGX_ERROR: no memory.
+ * Copies names, which are joined by slashes, and sorts the parts by the paths,
+ * as a guard's locks.  NGX_DECLINED: a name is bad or too long, or the names
+ * are too many or not in order.  NGX_ERROR: no memory.
  */
 
 static ngx_int_t
@@ -204,8 +159,12 @@ ngx_http_zk_lock_several_make(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, u_char *names, size_t len,
     ngx_http_zk_lock_several_t **several)
 {
-    u_char                      *p;
-    size_t                       i;
+    u_char                      *p, *last, *end;
+    size_t                       n;
+    ngx_int_t                    rc;
+    ngx_str_t                    name, prior, path;
+    ngx_uint_t                   i;
+    ngx_http_zk_lock_part_t     *part;
     ngx_http_zk_lock_several_t  *s;
 
     s = ngx_pcalloc(r->pool, sizeof(ngx_http_zk_lock_several_t));
@@ -217,8 +176,8 @@ ngx_http_zk_lock_several_make(ngx_http_request_t *r,
     s->ctx = ctx;
     s->nparts = 1;
 
-    for (i = 0; i < len; i++) {
-        s->nparts += (names[i] == '/');
+    for (n = 0; n < len; n++) {
+        s->nparts += (names[n] == '/');
     }
 
     if (s->nparts > ZKL_ARGS_NAMES_MAX
@@ -238,32 +197,16 @@ ngx_http_zk_lock_several_make(ngx_http_request_t *r,
 
     p = ngx_cpymem(s->whole.data, ctx->root.data, ctx->root.len);
     *p++ = '/';
-    ngx_memcpy(p, names, len);
+    last = ngx_cpymem(p, names, len);
 
     s->names.data = p;
     s->names.len = len;
 
     *several = s;
 
-    return ngx_http_zk_lock_several_split(s);
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_several_split(ngx_http_zk_lock_several_t *several)
-{
-    u_char                   *p, *last, *end;
-    ngx_int_t                 rc;
-    ngx_str_t                 name, prior, path;
-    ngx_uint_t                i;
-    ngx_http_zk_lock_part_t  *part;
-
     ngx_str_null(&prior);
 
-    p = several->names.data;
-    last = p + several->names.len;
-
-    for (i = 0; i < several->nparts; i++) {
+    for (i = 0; i < s->nparts; i++) {
         end = ngx_strlchr(p, last, '/');
 
         name.data = p;
@@ -280,15 +223,12 @@ ngx_http_zk_lock_several_split(ngx_http_zk_lock_several_t *several)
         prior = name;
         p += name.len + 1;
 
-        rc = ngx_http_zk_lock_request_path(several->request,
-                                           &several->ctx->root, &name, &path);
+        rc = ngx_http_zk_lock_request_path(r, &ctx->root, &name, &path);
         if (rc != NGX_OK) {
             return rc;
         }
 
-        /* as a guard's locks, in the order of the paths */
-
-        for (part = &several->parts[i]; part > several->parts; part--) {
+        for (part = &s->parts[i]; part > s->parts; part--) {
 
             if (ngx_memn2cmp(part[-1].path.data, path.data, part[-1].path.len,
                              path.len)
@@ -308,27 +248,6 @@ ngx_http_zk_lock_several_split(ngx_http_zk_lock_several_t *several)
 }
 
 
-/* Makes the request's cleanup leave the parts; NGX_OK, or a status. */
-
-static ngx_int_t
-ngx_http_zk_lock_several_hold(ngx_http_zk_lock_several_t *several)
-{
-    ngx_int_t                rc;
-    ngx_http_zk_lock_ctx_t  *ctx;
-
-    ctx = several->ctx;
-
-    rc = ngx_http_zk_lock_request_hold(several->request, ctx);
-
-    if (rc == NGX_OK) {
-        ctx->other = several;
-        ctx->leave = ngx_http_zk_lock_several_leave;
-    }
-
-    return rc;
-}
-
-
 /* The request ends; granted claims stay if the answer was written. */
 
 static void
@@ -337,6 +256,7 @@ ngx_http_zk_lock_several_leave(void *data)
     ngx_http_zk_lock_several_t *several = data;
 
     ngx_uint_t                i;
+    zkl_claim_t              *claim;
     ngx_http_zk_lock_part_t  *part;
 
     if (zkl_group_leave(&several->group) && several->ctx->outcome.len == 0) {
@@ -352,23 +272,15 @@ ngx_http_zk_lock_several_leave(void *data)
         }
     }
 
-    if (several->granted && !ngx_http_zk_lock_request_written(several->ctx)) {
-        ngx_log_error(NGX_LOG_INFO, several->request->connection->log, 0,
-                      "client left before its grant was written, "
-                      "its locks are released");
-
-        ngx_str_set(&several->ctx->outcome, "gone");
-        ngx_http_zk_lock_several_release(several);
+    if (!several->granted || ngx_http_zk_lock_request_written(several->ctx)) {
+        return;
     }
-}
 
+    ngx_log_error(NGX_LOG_INFO, several->request->connection->log, 0,
+                  "client left before its grant was written, "
+                  "its locks are released");
 
-static void
-ngx_http_zk_lock_several_release(ngx_http_zk_lock_several_t *several)
-{
-    ngx_uint_t                i;
-    ngx_http_zk_lock_part_t  *part;
-    zkl_claim_t              *claim;
+    ngx_str_set(&several->ctx->outcome, "gone");
 
     several->granted = 0;
 
@@ -400,10 +312,13 @@ ngx_http_zk_lock_several_begin(ngx_http_zk_lock_several_t *several,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    rc = ngx_http_zk_lock_several_hold(several);
+    rc = ngx_http_zk_lock_request_hold(several->request, several->ctx);
     if (rc != NGX_OK) {
         return rc;
     }
+
+    several->ctx->other = several;
+    several->ctx->leave = ngx_http_zk_lock_several_leave;
 
     for (i = 0; i < several->nparts; i++) {
         part = &group->parts[i];
@@ -444,7 +359,8 @@ ngx_http_zk_lock_several_cdata(zkl_group_t *group, ngx_uint_t part,
     several = group->data;
     named = &several->parts[part];
 
-    ngx_http_zk_lock_request_full(&several->cdata, &named->name, &named->path);
+    ngx_http_zk_lock_request_cdata(several->request, &several->cdata,
+                                   &named->name, &named->path);
 
     return &several->cdata;
 }
@@ -454,41 +370,36 @@ static void
 ngx_http_zk_lock_several_handler(zkl_group_t *group, zkl_outcome_e outcome)
 {
     ngx_int_t                    rc;
+    ngx_uint_t                   i;
+    zkl_claim_t                 *claim;
     ngx_http_request_t          *r;
+    ngx_http_zk_lock_ctx_t      *ctx;
+    ngx_http_zk_lock_part_t     *part;
     ngx_http_zk_lock_several_t  *several;
+    zkl_claim_t                 *claims[ZKL_ARGS_NAMES_MAX];
 
     several = group->data;
+    ctx = several->ctx;
     r = several->request;
 
     ngx_http_set_log_request(r->connection->log, r);
 
-    rc = (outcome == ZKL_GRANTED)
-         ? ngx_http_zk_lock_several_granted(several)
-         : ngx_http_zk_lock_several_refused(several);
+    if (outcome != ZKL_GRANTED) {
+        ngx_http_zk_lock_request_end(r,
+                                   ngx_http_zk_lock_several_refused(several));
+        return;
+    }
 
-    ngx_http_zk_lock_request_end(r, rc);
-}
+    ctx->waited = ngx_current_msec - group->started;
 
-
-static ngx_int_t
-ngx_http_zk_lock_several_granted(ngx_http_zk_lock_several_t *several)
-{
-    ngx_uint_t                i;
-    zkl_claim_t              *claim;
-    ngx_http_zk_lock_ctx_t   *ctx;
-    ngx_http_zk_lock_part_t  *part;
-    zkl_claim_t              *claims[ZKL_ARGS_NAMES_MAX];
-
-    ctx = several->ctx;
-    ctx->waited = ngx_current_msec - several->group.started;
-
-    if (ngx_http_zk_lock_request_gone(several->request)) {
-        return NGX_HTTP_CLIENT_CLOSED_REQUEST;
+    if (ngx_http_zk_lock_request_gone(r)) {
+        ngx_http_zk_lock_request_end(r, NGX_HTTP_CLIENT_CLOSED_REQUEST);
+        return;
     }
 
     for (i = 0; i < several->nparts; i++) {
         part = &several->parts[i];
-        claim = several->group.parts[i].claim;
+        claim = group->parts[i].claim;
         claims[i] = claim;
 
         part->id = claim->id;
@@ -507,12 +418,14 @@ ngx_http_zk_lock_several_granted(ngx_http_zk_lock_several_t *several)
 
     /* the group has no claims any more */
 
-    several->group.nparts = 0;
+    group->nparts = 0;
 
     several->granted = 1;
     ngx_str_set(&ctx->outcome, "granted");
 
-    return ngx_http_zk_lock_parts_answer(several, NGX_HTTP_CREATED);
+    rc = ngx_http_zk_lock_parts_answer(several, NGX_HTTP_CREATED);
+
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 
@@ -596,11 +509,7 @@ ngx_http_zk_lock_several_problem(ngx_http_zk_lock_several_t *several,
     ngx_http_zk_lock_open_problem(json, status, detail);
     zkl_json_string(json, "name", (char *) name->data, name->len);
 
-    if (holder != NULL) {
-        zkl_json_object(json, "holder");
-        ngx_http_zk_lock_write_info(json, holder);
-        zkl_json_end_object(json);
-    }
+    ngx_http_zk_lock_write_holder(json, "holder", holder);
 
     if (status == NGX_HTTP_ZK_LOCK_STATUS_LOCKED) {
         ngx_http_zk_lock_write_note(json, several->ctx,
@@ -620,22 +529,18 @@ static ngx_int_t
 ngx_http_zk_lock_parts(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     zkl_call_e type)
 {
+    char                         names[ZKL_NAMES_LEN];
+    char                        *text;
+    size_t                       len, n;
     ngx_int_t                    rc;
-    ngx_uint_t                   status;
+    ngx_msec_t                   ttl;
+    ngx_uint_t                   i;
     zkl_args_t                   args;
     ngx_http_zk_lock_several_t  *several;
 
-    if (ngx_http_zk_lock_args(r, &args, type == ZKL_RENEW
-                                        ? ZKL_ARG_TTL : 0, &status)
-        != NGX_OK)
-    {
-        return ngx_http_zk_lock_problem(r, status, args.error);
-    }
-
-    if ((args.given & ZKL_ARG_TTL) && args.ttl == 0) {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                        "\"ttl\" takes a duration above "
-                                        "zero");
+    rc = ngx_http_zk_lock_args(r, &args, type == ZKL_RENEW ? ZKL_ARG_TTL : 0);
+    if (rc != NGX_DECLINED) {
+        return rc;
     }
 
     if (ctx->text.data == NULL) {
@@ -645,34 +550,50 @@ ngx_http_zk_lock_parts(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
                                         "a Lock-Token header");
     }
 
-    rc = ngx_http_zk_lock_parts_read(r, ctx, &several);
+    /* the token, a dot, and the names */
+
+    text = (char *) ctx->text.data;
+    len = ctx->text.len;
+    rc = NGX_DECLINED;
+
+    if (len > ZKL_TOKEN_LEN + 1
+        && len <= NGX_HTTP_ZK_LOCK_PARTS_TEXT(ZKL_NAMES_LEN)
+        && text[ZKL_TOKEN_LEN] == '.'
+        && zkl_text_base64_read(names, &n, text + ZKL_TOKEN_LEN + 1,
+                                len - ZKL_TOKEN_LEN - 1)
+           == 0)
+    {
+        rc = ngx_http_zk_lock_several_make(r, ctx, (u_char *) names, n,
+                                           &several);
+    }
 
     if (rc == NGX_ERROR) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    if (rc != NGX_OK) {
+    if (rc != NGX_OK
+        || zkl_name_token_read(&ctx->token, text, ZKL_TOKEN_LEN,
+                               (char *) several->whole.data,
+                               several->whole.len)
+           != 0)
+    {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_NOT_FOUND,
                                         "no such claims: this is no token of "
                                         "locks here");
     }
 
-    return ngx_http_zk_lock_parts_call_all(several, type,
-                                           ngx_http_zk_lock_args_ttl(r, &args));
-}
+    several->text = ctx->text;
+    ngx_memcpy(several->key, ctx->token.id.random, ZKL_KEY);
 
+    ttl = ngx_http_zk_lock_args_ttl(r, &args);
 
-static ngx_int_t
-ngx_http_zk_lock_parts_call_all(ngx_http_zk_lock_several_t *several,
-    zkl_call_e type, ngx_msec_t ttl)
-{
-    ngx_int_t   rc;
-    ngx_uint_t  i;
-
-    rc = ngx_http_zk_lock_several_hold(several);
+    rc = ngx_http_zk_lock_request_hold(r, ctx);
     if (rc != NGX_OK) {
         return rc;
     }
+
+    ctx->other = several;
+    ctx->leave = ngx_http_zk_lock_several_leave;
 
     for (i = 0; i < several->nparts; i++) {
 
@@ -684,52 +605,6 @@ ngx_http_zk_lock_parts_call_all(ngx_http_zk_lock_several_t *several,
     }
 
     return NGX_DONE;
-}
-
-
-/* Reads the token, a dot, and the names; NGX_DECLINED: the token is bad. */
-
-static ngx_int_t
-ngx_http_zk_lock_parts_read(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
-    ngx_http_zk_lock_several_t **several)
-{
-    char        names[ZKL_NAMES_LEN];
-    char       *text;
-    size_t      len, n;
-    ngx_int_t   rc;
-    ngx_str_t  *whole;
-
-    text = (char *) ctx->text.data;
-    len = ctx->text.len;
-
-    if (len <= ZKL_TOKEN_LEN + 1
-        || len > NGX_HTTP_ZK_LOCK_PARTS_TEXT(ZKL_NAMES_LEN)
-        || text[ZKL_TOKEN_LEN] != '.'
-        || zkl_text_base64_read(names, &n, text + ZKL_TOKEN_LEN + 1,
-                                len - ZKL_TOKEN_LEN - 1)
-           != 0)
-    {
-        return NGX_DECLINED;
-    }
-
-    rc = ngx_http_zk_lock_several_make(r, ctx, (u_char *) names, n, several);
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
-    whole = &(*several)->whole;
-
-    if (zkl_name_token_read(&ctx->token, text, ZKL_TOKEN_LEN,
-                            (char *) whole->data, whole->len)
-        != 0)
-    {
-        return NGX_DECLINED;
-    }
-
-    (*several)->text = ctx->text;
-    ngx_memcpy((*several)->key, ctx->token.id.random, ZKL_KEY);
-
-    return NGX_OK;
 }
 
 
@@ -781,6 +656,7 @@ ngx_http_zk_lock_parts_call_handler(zkl_call_t *call, zkl_answer_e answer)
 {
     ngx_int_t                    rc;
     ngx_uint_t                   i;
+    zkl_info_t                  *info;
     ngx_http_request_t          *r;
     ngx_http_zk_lock_part_t     *part;
     ngx_http_zk_lock_several_t  *several;
@@ -801,8 +677,27 @@ ngx_http_zk_lock_parts_call_handler(zkl_call_t *call, zkl_answer_e answer)
                    "zk lock: \"%V\" \"%V\" answer %d", &r->uri, &part->name,
                    answer);
 
-    if (answer == ZKL_CALL_OK && call->type != ZKL_RELEASE) {
-        ngx_http_zk_lock_parts_note(several, part, call);
+    info = &call->infos[0];
+
+    if (answer != ZKL_CALL_OK || call->type == ZKL_RELEASE) {
+        /* nothing is told of the claim */
+
+    } else if (!info->held) {
+        part->answer = ZKL_CALL_WAITS;
+
+    } else {
+
+        /* the claims' data are alike but for revoke: the last data are kept */
+
+        zkl_claim_data_read(&several->cdata, (char *) info->cdata.data,
+                            info->cdata.len);
+
+        part->fencing = ngx_http_zk_lock_info_fencing(info);
+        part->mode = info->child.mode;
+        part->ttl = info->ttl;
+        part->expires = info->expires;
+        part->timed = info->timed;
+        part->revoke = several->cdata.revoke;
     }
 
     if (--several->calls != 0) {
@@ -817,40 +712,16 @@ ngx_http_zk_lock_parts_call_handler(zkl_call_t *call, zkl_answer_e answer)
 }
 
 
-static void
-ngx_http_zk_lock_parts_note(ngx_http_zk_lock_several_t *several,
-    ngx_http_zk_lock_part_t *part, zkl_call_t *call)
-{
-    zkl_info_t  *info;
-
-    info = &call->infos[0];
-
-    if (!info->held) {
-        part->answer = ZKL_CALL_WAITS;
-        return;
-    }
-
-    /* the claims' data are alike but for revoke: the last data are kept */
-
-    zkl_claim_data_read(&several->cdata, (char *) info->cdata.data,
-                        info->cdata.len);
-
-    part->fencing = ngx_http_zk_lock_info_fencing(info);
-    part->mode = info->child.mode;
-    part->ttl = info->ttl;
-    part->expires = info->expires;
-    part->timed = info->timed;
-    part->revoke = several->cdata.revoke;
-}
-
-
 static ngx_int_t
 ngx_http_zk_lock_parts_answered(ngx_http_zk_lock_several_t *several,
     zkl_call_t *call)
 {
-    ngx_uint_t               i, gone;
-    zkl_answer_e             worst;
-    ngx_http_zk_lock_ctx_t  *ctx;
+    ngx_uint_t                i, gone;
+    const char               *detail;
+    zkl_json_t               *json;
+    zkl_answer_e              worst;
+    ngx_http_zk_lock_ctx_t   *ctx;
+    ngx_http_zk_lock_part_t  *part;
 
     ctx = several->ctx;
     worst = ZKL_CALL_OK;
@@ -871,42 +742,27 @@ ngx_http_zk_lock_parts_answered(ngx_http_zk_lock_several_t *several,
                                                 worst);
     }
 
-    if (gone != 0) {
-        return ngx_http_zk_lock_parts_gone(several, call->type,
-                                             gone == several->nparts);
-    }
-
-    if (call->type == ZKL_RELEASE) {
+    if (gone == 0 && call->type == ZKL_RELEASE) {
         ngx_str_set(&ctx->outcome, "released");
         return ngx_http_zk_lock_answer_done(several->request);
     }
 
-    ngx_str_set(&ctx->outcome, "held");
+    if (gone == 0) {
+        ngx_str_set(&ctx->outcome, "held");
+        return ngx_http_zk_lock_parts_answer(several, NGX_HTTP_OK);
+    }
 
-    return ngx_http_zk_lock_parts_answer(several, NGX_HTTP_OK);
-}
+    ngx_str_set(&ctx->outcome, "lost");
 
-
-static ngx_int_t
-ngx_http_zk_lock_parts_gone(ngx_http_zk_lock_several_t *several,
-    zkl_call_e type, ngx_uint_t all)
-{
-    ngx_uint_t                i;
-    const char               *detail;
-    zkl_json_t               *json;
-    ngx_http_zk_lock_part_t  *part;
-
-    ngx_str_set(&several->ctx->outcome, "lost");
-
-    if (all) {
+    if (gone == several->nparts) {
         detail = "the claims of this token are gone: released, their leases "
                  "over, or their session lost";
 
-    } else if (type == ZKL_RELEASE) {
+    } else if (call->type == ZKL_RELEASE) {
         detail = "some of the claims of this token were gone already, the "
                  "others are released";
 
-    } else if (type == ZKL_RENEW) {
+    } else if (call->type == ZKL_RENEW) {
         detail = "some of the claims of this token are gone, the others are "
                  "renewed";
 
@@ -935,49 +791,46 @@ ngx_http_zk_lock_parts_gone(ngx_http_zk_lock_several_t *several,
 }
 
 
-static ngx_int_t
-ngx_http_zk_lock_parts_token(ngx_http_zk_lock_several_t *several)
-{
-    u_char     *p;
-    ngx_str_t  *whole;
-
-    p = ngx_pnalloc(several->request->pool,
-                    NGX_HTTP_ZK_LOCK_PARTS_TEXT(several->names.len));
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    whole = &several->whole;
-
-    zkl_name_token_write((char *) p, &several->ctx->token,
-                         (char *) whole->data, whole->len);
-
-    p[ZKL_TOKEN_LEN] = '.';
-
-    several->text.data = p;
-    several->text.len = ZKL_TOKEN_LEN + 1
-                        + zkl_text_base64_write((char *) p + ZKL_TOKEN_LEN
-                                                + 1, several->names.data,
-                                                several->names.len);
-    return NGX_OK;
-}
-
-
-/* All locks are held; with 201 this request was granted the locks. */
+/*
+ * All locks are held; with 201 this request was granted the locks.  The lease
+ * is the least of the leases, if the lease of every claim is known.
+ */
 
 static ngx_int_t
 ngx_http_zk_lock_parts_answer(ngx_http_zk_lock_several_t *several,
     ngx_uint_t status)
 {
-    ngx_str_t           *text;
-    zkl_json_t          *json;
-    ngx_http_request_t  *r;
+    char                     *p;
+    ngx_str_t                *text;
+    ngx_uint_t                i, timed, revoke;
+    ngx_msec_t                ttl, expires;
+    zkl_json_t               *json;
+    zkl_claim_data_t         *cdata;
+    ngx_http_request_t       *r;
+    ngx_http_zk_lock_part_t  *part;
 
     r = several->request;
     text = &several->text;
+    cdata = &several->cdata;
 
-    if (text->len == 0 && ngx_http_zk_lock_parts_token(several) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    if (text->len == 0) {
+        p = ngx_pnalloc(r->pool,
+                        NGX_HTTP_ZK_LOCK_PARTS_TEXT(several->names.len));
+        if (p == NULL) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        text->data = (u_char *) p;
+
+        zkl_name_token_write(p, &several->ctx->token,
+                             (char *) several->whole.data, several->whole.len);
+
+        p += ZKL_TOKEN_LEN;
+        *p++ = '.';
+
+        text->len = ZKL_TOKEN_LEN + 1
+                    + zkl_text_base64_write(p, several->names.data,
+                                            several->names.len);
     }
 
     if (ngx_http_zk_lock_add_header(r, "Lock-Token", text->data, text->len)
@@ -992,34 +845,20 @@ ngx_http_zk_lock_parts_answer(ngx_http_zk_lock_several_t *several,
 
     ngx_http_zk_lock_write_text(json, "state", "held");
     zkl_json_string(json, "token", (char *) text->data, text->len);
-    ngx_http_zk_lock_parts_write_locks(json, several);
-    ngx_http_zk_lock_write_mode(json, several->parts[0].mode);
-    ngx_http_zk_lock_parts_write_lease(json, several);
-
-    ngx_http_zk_lock_parts_write_cdata(json, several);
-
-    if (status == NGX_HTTP_CREATED) {
-        zkl_json_integer(json, "waited_ms", (int64_t) several->ctx->waited);
-    }
-
-    ngx_http_zk_lock_write_note(json, several->ctx, NGX_HTTP_ZK_LOCK_NOTE_TTL);
-    zkl_json_end_object(json);
-
-    return ngx_http_zk_lock_send(r, status, "application/json", json);
-}
-
-
-static void
-ngx_http_zk_lock_parts_write_locks(zkl_json_t *json,
-    ngx_http_zk_lock_several_t *several)
-{
-    ngx_uint_t                i;
-    ngx_http_zk_lock_part_t  *part;
-
     zkl_json_array(json, "locks");
+
+    timed = 1;
+    revoke = 0;
+    ttl = several->parts[0].ttl;
+    expires = several->parts[0].expires;
 
     for (i = 0; i < several->nparts; i++) {
         part = &several->parts[i];
+
+        timed &= part->timed;
+        revoke |= part->revoke;
+        ttl = ngx_min(ttl, part->ttl);
+        expires = ngx_min(expires, part->expires);
 
         zkl_json_object(json, NULL);
         zkl_json_string(json, "name", (char *) part->name.data,
@@ -1037,30 +876,7 @@ ngx_http_zk_lock_parts_write_locks(zkl_json_t *json,
     }
 
     zkl_json_end_array(json);
-}
-
-
-/* Writes the least of the leases, if the lease of every claim is known. */
-
-static void
-ngx_http_zk_lock_parts_write_lease(zkl_json_t *json,
-    ngx_http_zk_lock_several_t *several)
-{
-    ngx_uint_t                i, timed;
-    ngx_msec_t                ttl, expires;
-    ngx_http_zk_lock_part_t  *part;
-
-    timed = 1;
-    ttl = several->parts[0].ttl;
-    expires = several->parts[0].expires;
-
-    for (i = 0; i < several->nparts; i++) {
-        part = &several->parts[i];
-
-        timed &= part->timed;
-        ttl = ngx_min(ttl, part->ttl);
-        expires = ngx_min(expires, part->expires);
-    }
+    ngx_http_zk_lock_write_mode(json, several->parts[0].mode);
 
     if (ttl != 0) {
         zkl_json_integer(json, "ttl_ms", (int64_t) ttl);
@@ -1068,22 +884,6 @@ ngx_http_zk_lock_parts_write_lease(zkl_json_t *json,
 
     if (timed) {
         zkl_json_integer(json, "expires_in_ms", (int64_t) expires);
-    }
-}
-
-
-static void
-ngx_http_zk_lock_parts_write_cdata(zkl_json_t *json,
-    ngx_http_zk_lock_several_t *several)
-{
-    ngx_uint_t         i, revoke;
-    zkl_claim_data_t  *cdata;
-
-    cdata = &several->cdata;
-    revoke = 0;
-
-    for (i = 0; i < several->nparts; i++) {
-        revoke |= several->parts[i].revoke;
     }
 
     if (cdata->owner_len != 0) {
@@ -1097,4 +897,12 @@ ngx_http_zk_lock_parts_write_cdata(zkl_json_t *json,
     if (revoke) {
         zkl_json_boolean(json, "revoke", 1);
     }
+
+    if (status == NGX_HTTP_CREATED) {
+        zkl_json_integer(json, "waited_ms", (int64_t) several->ctx->waited);
+    }
+
+    ngx_http_zk_lock_write_note(json, several->ctx, NGX_HTTP_ZK_LOCK_NOTE_TTL);
+
+    return ngx_http_zk_lock_send(r, status, json);
 }

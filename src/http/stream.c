@@ -49,22 +49,12 @@ static ngx_http_zk_lock_stream_t *ngx_http_zk_lock_stream_create(
 static void ngx_http_zk_lock_stream_stop(void *data);
 static void ngx_http_zk_lock_stream_claim_handler(void *data,
     zkl_claim_t *claim, zkl_outcome_e outcome);
-static ngx_int_t ngx_http_zk_lock_stream_granted(
-    ngx_http_zk_lock_stream_t *stream, zkl_claim_t *claim);
-static ngx_int_t ngx_http_zk_lock_stream_refused(
-    ngx_http_zk_lock_stream_t *stream, zkl_outcome_e outcome);
 static void ngx_http_zk_lock_stream_holder_handler(zkl_call_t *call,
     zkl_answer_e answer);
 static void ngx_http_zk_lock_stream_event_handler(void *data,
     zkl_claim_t *claim, zkl_event_e event, const char *reason);
-static ngx_int_t ngx_http_zk_lock_stream_queued(
-    ngx_http_zk_lock_stream_t *stream, zkl_claim_t *claim);
 static ngx_int_t ngx_http_zk_lock_stream_grant(
     ngx_http_zk_lock_stream_t *stream, zkl_claim_t *claim);
-static ngx_int_t ngx_http_zk_lock_stream_ending(
-    ngx_http_zk_lock_stream_t *stream, zkl_claim_t *claim, const char *reason);
-static ngx_int_t ngx_http_zk_lock_stream_revoke(
-    ngx_http_zk_lock_stream_t *stream);
 static ngx_int_t ngx_http_zk_lock_stream_taken(
     ngx_http_zk_lock_stream_t *stream, zkl_info_t *info);
 static ngx_int_t ngx_http_zk_lock_stream_lost(
@@ -74,15 +64,11 @@ static void ngx_http_zk_lock_stream_rest_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_stream_look(ngx_http_zk_lock_stream_t *stream);
 static void ngx_http_zk_lock_stream_list_handler(zkl_call_t *call,
     zkl_answer_e answer);
-static ngx_int_t ngx_http_zk_lock_stream_listed(
-    ngx_http_zk_lock_stream_t *stream, zkl_call_t *call, zkl_answer_e answer);
 static zkl_json_t *ngx_http_zk_lock_stream_open(
     ngx_http_zk_lock_stream_t *stream, const char *event);
 static ngx_int_t ngx_http_zk_lock_stream_send(
     ngx_http_zk_lock_stream_t *stream, const char *event, zkl_json_t *json,
     ngx_uint_t last);
-static ngx_chain_t *ngx_http_zk_lock_stream_write(
-    ngx_http_zk_lock_stream_t *stream, const char *event, zkl_json_t *json);
 static ngx_int_t ngx_http_zk_lock_stream_begin(
     ngx_http_zk_lock_stream_t *stream);
 static void ngx_http_zk_lock_stream_patience(ngx_connection_t *c,
@@ -92,10 +78,7 @@ static ngx_chain_t *ngx_http_zk_lock_stream_chain(
     ngx_http_zk_lock_stream_t *stream, size_t size);
 static ngx_int_t ngx_http_zk_lock_stream_output(
     ngx_http_zk_lock_stream_t *stream, ngx_chain_t *out);
-static void ngx_http_zk_lock_stream_reap(ngx_http_zk_lock_stream_t *stream);
 static void ngx_http_zk_lock_stream_cleanup(void *data);
-static size_t ngx_http_zk_lock_stream_pending(
-    ngx_http_zk_lock_stream_t *stream);
 static ngx_uint_t ngx_http_zk_lock_stream_clogged(
     ngx_http_zk_lock_stream_t *stream);
 static void ngx_http_zk_lock_stream_writer(ngx_http_request_t *r);
@@ -237,15 +220,18 @@ ngx_http_zk_lock_stream_stop(void *data)
 }
 
 
+/* The request keeps a granted claim, which ends with the request. */
+
 static void
 ngx_http_zk_lock_stream_claim_handler(void *data, zkl_claim_t *claim,
     zkl_outcome_e outcome)
 {
     ngx_http_zk_lock_stream_t *stream = data;
 
-    ngx_int_t                rc;
-    ngx_http_request_t      *r;
-    ngx_http_zk_lock_ctx_t  *ctx;
+    ngx_int_t                         rc;
+    ngx_http_request_t               *r;
+    ngx_http_zk_lock_ctx_t           *ctx;
+    const ngx_http_zk_lock_result_t  *row;
 
     r = stream->request;
     ctx = stream->ctx;
@@ -257,73 +243,47 @@ ngx_http_zk_lock_stream_claim_handler(void *data, zkl_claim_t *claim,
 
     ctx->waited = ngx_current_msec - claim->started;
 
-    if (outcome == ZKL_GRANTED) {
-        rc = ngx_http_zk_lock_stream_granted(stream, claim);
+    if (outcome == ZKL_GRANTED && ngx_http_zk_lock_request_gone(r)) {
+        rc = NGX_HTTP_CLIENT_CLOSED_REQUEST;
+
+    } else if (outcome == ZKL_GRANTED) {
+        ngx_str_set(&ctx->outcome, "granted");
+
+        ngx_http_zk_lock_request_note(ctx, claim);
+
+        stream->held = 1;
+
+        rc = ngx_http_zk_lock_stream_grant(stream, claim);
+
+    } else if (!stream->begun) {
+        ctx->claim = NULL;
+
+        ngx_http_zk_lock_stream_stop(stream);
+
+        rc = ngx_http_zk_lock_result_refused(r, ctx, outcome);
+
+    } else if (outcome == ZKL_TIMED_OUT) {
+        ctx->claim = NULL;
+
+        ngx_str_set(&ctx->outcome, "taken");
+
+        rc = ngx_http_zk_lock_request_call(r, ctx, ZKL_HOLDER, 0,
+                                        ngx_http_zk_lock_stream_holder_handler);
+
+        if (rc != NGX_DONE) {
+            rc = ngx_http_zk_lock_stream_taken(stream, NULL);
+        }
 
     } else {
         ctx->claim = NULL;
-        rc = ngx_http_zk_lock_stream_refused(stream, outcome);
+
+        row = ngx_http_zk_lock_result(outcome);
+        ctx->outcome = row->word;
+
+        rc = ngx_http_zk_lock_stream_lost(stream, row->reason);
     }
 
     ngx_http_zk_lock_request_end(r, rc);
-}
-
-
-/* The request keeps the claim, which ends with the request. */
-
-static ngx_int_t
-ngx_http_zk_lock_stream_granted(ngx_http_zk_lock_stream_t *stream,
-    zkl_claim_t *claim)
-{
-    ngx_http_zk_lock_ctx_t  *ctx;
-
-    ctx = stream->ctx;
-
-    if (ngx_http_zk_lock_request_gone(stream->request)) {
-        return NGX_HTTP_CLIENT_CLOSED_REQUEST;
-    }
-
-    ngx_str_set(&ctx->outcome, "granted");
-
-    ngx_http_zk_lock_request_note(ctx, claim);
-
-    stream->held = 1;
-
-    return ngx_http_zk_lock_stream_grant(stream, claim);
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_stream_refused(ngx_http_zk_lock_stream_t *stream,
-    zkl_outcome_e outcome)
-{
-    ngx_int_t                         rc;
-    ngx_http_zk_lock_ctx_t           *ctx;
-    const ngx_http_zk_lock_result_t  *row;
-
-    ctx = stream->ctx;
-
-    if (!stream->begun) {
-        ngx_http_zk_lock_stream_stop(stream);
-
-        return ngx_http_zk_lock_result_refused(stream->request, ctx, outcome);
-    }
-
-    if (outcome == ZKL_TIMED_OUT) {
-        ngx_str_set(&ctx->outcome, "taken");
-
-        rc = ngx_http_zk_lock_request_call(stream->request, ctx, ZKL_HOLDER, 0,
-                                        ngx_http_zk_lock_stream_holder_handler);
-
-        return (rc == NGX_DONE) ? rc
-                                : ngx_http_zk_lock_stream_taken(stream, NULL);
-    }
-
-    row = ngx_http_zk_lock_result(outcome);
-
-    ctx->outcome = row->word;
-
-    return ngx_http_zk_lock_stream_lost(stream, row->reason);
 }
 
 
@@ -353,6 +313,9 @@ ngx_http_zk_lock_stream_event_handler(void *data, zkl_claim_t *claim,
     ngx_http_zk_lock_stream_t *stream = data;
 
     ngx_int_t                rc;
+    ngx_msec_t               end;
+    zkl_json_t              *json;
+    ngx_msec_int_t           left;
     ngx_http_request_t      *r;
     ngx_http_zk_lock_ctx_t  *ctx;
 
@@ -374,15 +337,36 @@ ngx_http_zk_lock_stream_event_handler(void *data, zkl_claim_t *claim,
     switch (event) {
 
     case ZKL_EVENT_WAITS:
-        rc = ngx_http_zk_lock_stream_queued(stream, claim);
+        json = ngx_http_zk_lock_stream_open(stream, "queued");
+
+        ngx_http_zk_lock_write_name(json, ctx);
+        ngx_http_zk_lock_write_mode(json, claim->entry.mode);
+        zkl_json_integer(json, "position", (int64_t) claim->position);
+
+        rc = ngx_http_zk_lock_stream_send(stream, "queued", json, 0);
         break;
 
     case ZKL_EVENT_REVOKE:
-        rc = ngx_http_zk_lock_stream_revoke(stream);
+        json = ngx_http_zk_lock_stream_open(stream, "revoke");
+
+        ngx_http_zk_lock_write_name(json, ctx);
+
+        rc = ngx_http_zk_lock_stream_send(stream, "revoke", json, 0);
         break;
 
     case ZKL_EVENT_ENDING:
-        rc = ngx_http_zk_lock_stream_ending(stream, claim, reason);
+        end = (ngx_strcmp(reason, "lease") == 0)
+              ? claim->lease : *zkl_zone_alive(ctx->worker->zone);
+
+        left = (ngx_msec_int_t) (end - zkl_now());
+
+        json = ngx_http_zk_lock_stream_open(stream, "ending");
+
+        ngx_http_zk_lock_write_name(json, ctx);
+        zkl_json_integer(json, "expires_in_ms", ngx_max(left, 0));
+        ngx_http_zk_lock_write_text(json, "reason", reason);
+
+        rc = ngx_http_zk_lock_stream_send(stream, "ending", json, 0);
         break;
 
     case ZKL_EVENT_SURE:
@@ -408,22 +392,6 @@ ngx_http_zk_lock_stream_event_handler(void *data, zkl_claim_t *claim,
 
 
 static ngx_int_t
-ngx_http_zk_lock_stream_queued(ngx_http_zk_lock_stream_t *stream,
-    zkl_claim_t *claim)
-{
-    zkl_json_t  *json;
-
-    json = ngx_http_zk_lock_stream_open(stream, "queued");
-
-    ngx_http_zk_lock_write_name(json, stream->ctx);
-    ngx_http_zk_lock_write_mode(json, claim->entry.mode);
-    zkl_json_integer(json, "position", (int64_t) claim->position);
-
-    return ngx_http_zk_lock_stream_send(stream, "queued", json, 0);
-}
-
-
-static ngx_int_t
 ngx_http_zk_lock_stream_grant(ngx_http_zk_lock_stream_t *stream,
     zkl_claim_t *claim)
 {
@@ -438,46 +406,6 @@ ngx_http_zk_lock_stream_grant(ngx_http_zk_lock_stream_t *stream,
 
 
 static ngx_int_t
-ngx_http_zk_lock_stream_ending(ngx_http_zk_lock_stream_t *stream,
-    zkl_claim_t *claim, const char *reason)
-{
-    ngx_msec_t      end;
-    ngx_msec_int_t  left;
-    zkl_json_t     *json;
-
-    if (ngx_strcmp(reason, "lease") == 0) {
-        end = claim->lease;
-
-    } else {
-        end = *zkl_zone_alive(stream->ctx->worker->zone);
-    }
-
-    left = (ngx_msec_int_t) (end - zkl_now());
-
-    json = ngx_http_zk_lock_stream_open(stream, "ending");
-
-    ngx_http_zk_lock_write_name(json, stream->ctx);
-    zkl_json_integer(json, "expires_in_ms", ngx_max(left, 0));
-    ngx_http_zk_lock_write_text(json, "reason", reason);
-
-    return ngx_http_zk_lock_stream_send(stream, "ending", json, 0);
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_stream_revoke(ngx_http_zk_lock_stream_t *stream)
-{
-    zkl_json_t  *json;
-
-    json = ngx_http_zk_lock_stream_open(stream, "revoke");
-
-    ngx_http_zk_lock_write_name(json, stream->ctx);
-
-    return ngx_http_zk_lock_stream_send(stream, "revoke", json, 0);
-}
-
-
-static ngx_int_t
 ngx_http_zk_lock_stream_taken(ngx_http_zk_lock_stream_t *stream,
     zkl_info_t *info)
 {
@@ -487,12 +415,7 @@ ngx_http_zk_lock_stream_taken(ngx_http_zk_lock_stream_t *stream,
 
     ngx_http_zk_lock_write_name(json, stream->ctx);
 
-    if (info != NULL) {
-        zkl_json_object(json, "holder");
-        ngx_http_zk_lock_write_info(json, info);
-        zkl_json_end_object(json);
-    }
-
+    ngx_http_zk_lock_write_holder(json, "holder", info);
     ngx_http_zk_lock_write_note(json, stream->ctx, NGX_HTTP_ZK_LOCK_NOTE_WAIT);
 
     return ngx_http_zk_lock_stream_send(stream, "taken", json, 1);
@@ -569,70 +492,56 @@ ngx_http_zk_lock_stream_look(ngx_http_zk_lock_stream_t *stream)
 static void
 ngx_http_zk_lock_stream_list_handler(zkl_call_t *call, zkl_answer_e answer)
 {
-    ngx_int_t                rc;
-    ngx_http_request_t      *r;
-    ngx_http_zk_lock_ctx_t  *ctx;
+    uint64_t                    etag;
+    ngx_int_t                   rc;
+    zkl_json_t                 *json;
+    ngx_http_request_t         *r;
+    ngx_http_zk_lock_ctx_t     *ctx;
+    ngx_http_zk_lock_stream_t  *stream;
 
     ctx = call->data;
+    stream = ctx->other;
     r = ngx_http_zk_lock_request_told(call, answer);
-
-    rc = ngx_http_zk_lock_stream_listed(ctx->other, call, answer);
-
-    if (rc == NGX_DONE) {
-        ngx_http_zk_lock_stream_look(ctx->other);
-    }
-
-    ngx_http_zk_lock_request_end(r, rc);
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_stream_listed(ngx_http_zk_lock_stream_t *stream,
-    zkl_call_t *call, zkl_answer_e answer)
-{
-    uint64_t                 etag;
-    ngx_int_t                rc;
-    zkl_json_t              *json;
-    ngx_http_zk_lock_ctx_t  *ctx;
-
-    ctx = stream->ctx;
-
-    if (answer != ZKL_CALL_OK && answer != ZKL_CALL_FREE) {
-        if (!stream->begun) {
-            ngx_http_zk_lock_stream_stop(stream);
-
-            return ngx_http_zk_lock_result_answered(stream->request, ctx, call,
-                                                    answer);
-        }
-
-        stream->changed = 1;
-        ngx_add_timer(&stream->rest, NGX_HTTP_ZK_LOCK_STREAM_AGAIN);
-
-        return NGX_DONE;
-    }
 
     etag = (answer == ZKL_CALL_OK) ? call->etag : 0;
 
-    if (stream->told && etag == stream->etag) {
-        return NGX_DONE;
+    if (answer == ZKL_CALL_OK || answer == ZKL_CALL_FREE) {
+        rc = NGX_DONE;
+
+        if (!stream->told || etag != stream->etag) {
+            ngx_str_set(&ctx->outcome, "watched");
+
+            json = ngx_http_zk_lock_stream_open(stream, "change");
+
+            ngx_http_zk_lock_write_lock(json, ctx, call);
+
+            rc = ngx_http_zk_lock_stream_send(stream, "change", json, 0);
+
+            if (rc == NGX_DONE) {
+                stream->told = 1;
+                stream->etag = etag;
+
+                ngx_add_timer(&stream->rest, NGX_HTTP_ZK_LOCK_STREAM_REST);
+            }
+        }
+
+    } else if (!stream->begun) {
+        ngx_http_zk_lock_stream_stop(stream);
+
+        rc = ngx_http_zk_lock_result_answered(r, ctx, call, answer);
+
+    } else {
+        stream->changed = 1;
+        ngx_add_timer(&stream->rest, NGX_HTTP_ZK_LOCK_STREAM_AGAIN);
+
+        rc = NGX_DONE;
     }
-
-    ngx_str_set(&ctx->outcome, "watched");
-
-    json = ngx_http_zk_lock_stream_open(stream, "change");
-
-    ngx_http_zk_lock_write_lock(json, ctx, call);
-
-    rc = ngx_http_zk_lock_stream_send(stream, "change", json, 0);
 
     if (rc == NGX_DONE) {
-        stream->told = 1;
-        stream->etag = etag;
-
-        ngx_add_timer(&stream->rest, NGX_HTTP_ZK_LOCK_STREAM_REST);
+        ngx_http_zk_lock_stream_look(stream);
     }
 
-    return rc;
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 
@@ -665,14 +574,21 @@ static ngx_int_t
 ngx_http_zk_lock_stream_send(ngx_http_zk_lock_stream_t *stream,
     const char *event, zkl_json_t *json, ngx_uint_t last)
 {
+    size_t               len, pending;
     ngx_int_t            rc;
-    ngx_chain_t         *out;
+    ngx_buf_t           *b;
+    const char          *text;
+    ngx_chain_t         *out, *cl;
     ngx_http_request_t  *r;
 
     r = stream->request;
+    pending = 0;
 
-    if (ngx_http_zk_lock_stream_pending(stream) > NGX_HTTP_ZK_LOCK_STREAM_MAX)
-    {
+    for (cl = stream->busy; cl; cl = cl->next) {
+        pending += cl->buf->last - cl->buf->pos;
+    }
+
+    if (pending > NGX_HTTP_ZK_LOCK_STREAM_MAX) {
         zkl_json_close(json);
 
         ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
@@ -683,19 +599,40 @@ ngx_http_zk_lock_stream_send(ngx_http_zk_lock_stream_t *stream,
 
     zkl_json_end_object(json);
 
-    out = ngx_http_zk_lock_stream_write(stream, event, json);
+    text = zkl_json_text(json, &len);
 
-    zkl_json_close(json);
+    out = (text != NULL)
+          ? ngx_http_zk_lock_stream_chain(stream,
+                                          sizeof("event: \ndata: \n\n")
+                                          + ngx_strlen(event) + len)
+          : NULL;
 
     if (out == NULL) {
+        zkl_json_close(json);
+
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       "an event could not be written");
 
         return NGX_ERROR;
     }
 
-    out->buf->last_buf = last;
-    out->buf->last_in_chain = last;
+    b = out->buf;
+
+    if (stream->format == NGX_HTTP_ZK_LOCK_EVENTS) {
+        b->last = ngx_sprintf(b->last, "event: %s\ndata: ", event);
+    }
+
+    b->last = ngx_cpymem(b->last, text, len);
+    *b->last++ = '\n';
+
+    if (stream->format == NGX_HTTP_ZK_LOCK_EVENTS) {
+        *b->last++ = '\n';
+    }
+
+    zkl_json_close(json);
+
+    b->last_buf = last;
+    b->last_in_chain = last;
 
     if (last) {
         ngx_http_zk_lock_stream_stop(stream);
@@ -712,43 +649,6 @@ ngx_http_zk_lock_stream_send(ngx_http_zk_lock_stream_t *stream,
     rc = ngx_http_zk_lock_stream_output(stream, out);
 
     return (last || rc == NGX_ERROR) ? rc : NGX_DONE;
-}
-
-
-static ngx_chain_t *
-ngx_http_zk_lock_stream_write(ngx_http_zk_lock_stream_t *stream,
-    const char *event, zkl_json_t *json)
-{
-    size_t        len;
-    ngx_buf_t    *b;
-    const char   *text;
-    ngx_chain_t  *cl;
-
-    text = zkl_json_text(json, &len);
-    if (text == NULL) {
-        return NULL;
-    }
-
-    cl = ngx_http_zk_lock_stream_chain(stream, sizeof("event: \ndata: \n\n")
-                                               + ngx_strlen(event) + len);
-    if (cl == NULL) {
-        return NULL;
-    }
-
-    b = cl->buf;
-
-    if (stream->format == NGX_HTTP_ZK_LOCK_EVENTS) {
-        b->last = ngx_sprintf(b->last, "event: %s\ndata: ", event);
-    }
-
-    b->last = ngx_cpymem(b->last, text, len);
-    *b->last++ = '\n';
-
-    if (stream->format == NGX_HTTP_ZK_LOCK_EVENTS) {
-        *b->last++ = '\n';
-    }
-
-    return cl;
 }
 
 
@@ -942,13 +842,17 @@ ngx_http_zk_lock_stream_chain(ngx_http_zk_lock_stream_t *stream, size_t size)
 }
 
 
-/* Returns what ngx_http_output_filter() does; out may be NULL. */
+/*
+ * Returns what ngx_http_output_filter() does; out may be NULL.  Frees the text
+ * that was sent.
+ */
 
 static ngx_int_t
 ngx_http_zk_lock_stream_output(ngx_http_zk_lock_stream_t *stream,
     ngx_chain_t *out)
 {
     ngx_int_t                  rc;
+    ngx_chain_t               *cl;
     ngx_event_t               *wev;
     ngx_http_request_t        *r;
     ngx_http_core_loc_conf_t  *clcf;
@@ -959,7 +863,15 @@ ngx_http_zk_lock_stream_output(ngx_http_zk_lock_stream_t *stream,
 
     rc = ngx_http_output_filter(r, out);
 
-    ngx_http_zk_lock_stream_reap(stream);
+    while (stream->busy != NULL && ngx_buf_size(stream->busy->buf) == 0) {
+        cl = stream->busy;
+        stream->busy = cl->next;
+
+        ngx_free(cl->buf->start);
+
+        cl->next = stream->free;
+        stream->free = cl;
+    }
 
     if (rc == NGX_ERROR
         || ngx_handle_write_event(wev, clcf->send_lowat) != NGX_OK)
@@ -987,25 +899,6 @@ ngx_http_zk_lock_stream_output(ngx_http_zk_lock_stream_t *stream,
 }
 
 
-/* Frees sent text. */
-
-static void
-ngx_http_zk_lock_stream_reap(ngx_http_zk_lock_stream_t *stream)
-{
-    ngx_chain_t  *cl;
-
-    while (stream->busy != NULL && ngx_buf_size(stream->busy->buf) == 0) {
-        cl = stream->busy;
-        stream->busy = cl->next;
-
-        ngx_free(cl->buf->start);
-
-        cl->next = stream->free;
-        stream->free = cl;
-    }
-}
-
-
 /* Frees unsent text, with the request's pool. */
 
 static void
@@ -1018,22 +911,6 @@ ngx_http_zk_lock_stream_cleanup(void *data)
     for (cl = stream->busy; cl; cl = cl->next) {
         ngx_free(cl->buf->start);
     }
-}
-
-
-static size_t
-ngx_http_zk_lock_stream_pending(ngx_http_zk_lock_stream_t *stream)
-{
-    size_t        size;
-    ngx_chain_t  *cl;
-
-    size = 0;
-
-    for (cl = stream->busy; cl; cl = cl->next) {
-        size += cl->buf->last - cl->buf->pos;
-    }
-
-    return size;
 }
 
 

@@ -27,29 +27,22 @@
 #include "base/terraform.h"
 
 
-static ngx_int_t ngx_http_zk_lock_terraform_unlock_any(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_terraform_t *t);
-static ngx_int_t ngx_http_zk_lock_terraform_args(ngx_http_request_t *r,
-    zkl_args_t *args);
-static ngx_int_t ngx_http_zk_lock_terraform_unlock(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_terraform_t *t);
 static void ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *call,
     zkl_answer_e answer);
 static void ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *call,
     zkl_answer_e answer);
-static ngx_int_t ngx_http_zk_lock_terraform_done(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx);
 
 
 ngx_int_t
 ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
-    int              rc;
-    ngx_str_t        text;
-    ngx_uint_t       sure;
-    zkl_terraform_t  t;
+    int                           rc;
+    ngx_str_t                     text, id;
+    ngx_uint_t                    sure;
+    zkl_terraform_t               t;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
 
     sure = (r->method & (NGX_HTTP_LOCK|NGX_HTTP_UNLOCK)) != 0;
 
@@ -62,7 +55,21 @@ ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     }
 
     if (r->method == NGX_HTTP_UNLOCK && text.len == 0) {
-        return ngx_http_zk_lock_terraform_unlock_any(r, ctx);
+
+        /* "terraform force-unlock" has no body, and so names no holder */
+
+        zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+        if (!zlcf->admin) {
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_FORBIDDEN,
+                                            "an UNLOCK without a body breaks "
+                                            "any lock, which zk_lock_admin "
+                                            "does not allow here");
+        }
+
+        ctx->plain = 1;
+
+        return ngx_http_zk_lock_admin(r, ctx, ZKL_BREAK);
     }
 
     rc = zkl_terraform_read(&t, (char *) text.data, text.len);
@@ -77,14 +84,12 @@ ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         return NGX_DECLINED;
     }
 
-    if (rc == -1) {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, t.error);
-    }
-
     if (rc != 0) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                        "the body is a JSON object with an "
-                                        "\"ID\"");
+                                        (rc == -1)
+                                        ? t.error
+                                        : "the body is a JSON object with an "
+                                          "\"ID\"");
     }
 
     if (r->method == NGX_HTTP_PUT) {
@@ -97,9 +102,20 @@ ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 
     ctx->plain = 1;
 
-    return (r->method & (NGX_HTTP_LOCK|NGX_HTTP_POST))
-           ? ngx_http_zk_lock_terraform_lock(r, ctx, &t)
-           : ngx_http_zk_lock_terraform_unlock(r, ctx, &t);
+    if (r->method & (NGX_HTTP_LOCK|NGX_HTTP_POST)) {
+        return ngx_http_zk_lock_terraform_lock(r, ctx, &t);
+    }
+
+    id.data = (u_char *) t.id;
+    id.len = t.id_len;
+
+    ngx_http_zk_lock_terraform_hash(&ctx->path, &id, ctx->token.id.random);
+
+    ctx->token.seq = -1;
+    ctx->has_token = 1;
+
+    return ngx_http_zk_lock_request_call(r, ctx, ZKL_BREAK, 0,
+                                     ngx_http_zk_lock_terraform_unlock_handler);
 }
 
 
@@ -110,35 +126,15 @@ ngx_http_zk_lock_terraform_hash(ngx_str_t *path, ngx_str_t *id, uint8_t *hash)
 }
 
 
-/* UNLOCK of "terraform force-unlock" has no body, and so names no holder. */
-
-static ngx_int_t
-ngx_http_zk_lock_terraform_unlock_any(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx)
-{
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
-
-    if (!zlcf->admin) {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_FORBIDDEN,
-                                        "an UNLOCK without a body breaks any "
-                                        "lock, which zk_lock_admin does not "
-                                        "allow here");
-    }
-
-    ctx->plain = 1;
-
-    return ngx_http_zk_lock_admin_break(r, ctx);
-}
-
+/* The client adds the ID to the query, which may also have a wait and a ttl. */
 
 static ngx_int_t
 ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_terraform_t *t)
 {
+    u_char                       *p, *q, *last, *end;
     ngx_int_t                     rc;
-    ngx_str_t                     id;
+    ngx_str_t                     query, id;
     zkl_args_t                    args;
     zkl_claim_data_t              cdata;
     zkl_acquire_t                 acquire;
@@ -150,19 +146,44 @@ ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
     ngx_memzero(&args, sizeof(zkl_args_t));
     ngx_memzero(&cdata, sizeof(zkl_claim_data_t));
 
-    rc = ngx_http_zk_lock_terraform_args(r, &args);
-
-    if (rc == NGX_ERROR) {
+    query.data = ngx_pnalloc(r->pool, r->args.len + 1);
+    if (query.data == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    if (rc != NGX_OK) {
+    p = r->args.data;
+    last = p + r->args.len;
+    q = query.data;
+
+    while (p < last) {
+        end = ngx_strlchr(p, last, '&');
+        end = (end != NULL) ? end : last;
+
+        if (end - p < 3 || ngx_strncmp(p, "ID=", 3) != 0) {
+            q = ngx_cpymem(q, p, end - p);
+            *q++ = '&';
+        }
+
+        p = end + 1;
+    }
+
+    query.len = q - query.data;
+
+    if (zkl_args_query_read(&args, (char *) query.data, query.len,
+                            ZKL_ARG_WAIT|ZKL_ARG_TTL)
+        != 0)
+    {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, args.error);
     }
 
     if (!(args.given & ZKL_ARG_TTL)) {
         args.given |= ZKL_ARG_TTL;
         args.ttl = (int64_t) zlcf->max_ttl;
+
+    } else if (args.ttl == 0) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "\"ttl\" takes a duration above "
+                                        "zero");
     }
 
     args.owner_len = t->who_len;
@@ -186,71 +207,6 @@ ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
 }
 
 
-/*
- * Reads the query, without the ID that the client adds to the address.  Returns
- * NGX_OK, NGX_DECLINED if the query is wrong, or NGX_ERROR if memory is short.
- */
-
-static ngx_int_t
-ngx_http_zk_lock_terraform_args(ngx_http_request_t *r, zkl_args_t *args)
-{
-    u_char     *p, *q, *last, *end;
-    ngx_str_t   query;
-
-    query.len = 0;
-    query.data = ngx_pnalloc(r->pool, r->args.len + 1);
-    if (query.data == NULL) {
-        return NGX_ERROR;
-    }
-
-    p = r->args.data;
-    last = p + r->args.len;
-    q = query.data;
-
-    while (p < last) {
-        end = ngx_strlchr(p, last, '&');
-        end = (end != NULL) ? end : last;
-
-        if (end - p < 3 || ngx_strncmp(p, "ID=", 3) != 0) {
-            q = ngx_cpymem(q, p, end - p);
-            *q++ = '&';
-        }
-
-        p = end + 1;
-    }
-
-    query.len = q - query.data;
-
-    if (zkl_args_query_read(args, (char *) query.data, query.len,
-                            ZKL_ARG_WAIT|ZKL_ARG_TTL)
-        != 0)
-    {
-        return NGX_DECLINED;
-    }
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_terraform_unlock(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_terraform_t *t)
-{
-    ngx_str_t  id;
-
-    id.data = (u_char *) t->id;
-    id.len = t->id_len;
-
-    ngx_http_zk_lock_terraform_hash(&ctx->path, &id, ctx->token.id.random);
-
-    ctx->token.seq = -1;
-    ctx->has_token = 1;
-
-    return ngx_http_zk_lock_request_call(r, ctx, ZKL_BREAK, 0,
-                                     ngx_http_zk_lock_terraform_unlock_handler);
-}
-
-
 static void
 ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *call,
     zkl_answer_e answer)
@@ -265,7 +221,9 @@ ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *call,
     switch (answer) {
 
     case ZKL_CALL_OK:
-        rc = ngx_http_zk_lock_terraform_done(r, ctx);
+        ngx_str_set(&ctx->outcome, "released");
+
+        rc = ngx_http_zk_lock_answer_done(r);
         break;
 
     case ZKL_CALL_GONE:
@@ -301,7 +259,9 @@ ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *call,
     switch (answer) {
 
     case ZKL_CALL_FREE:
-        rc = ngx_http_zk_lock_terraform_done(r, ctx);
+        ngx_str_set(&ctx->outcome, "released");
+
+        rc = ngx_http_zk_lock_answer_done(r);
         break;
 
     case ZKL_CALL_OK:
@@ -318,14 +278,4 @@ ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *call,
     }
 
     ngx_http_zk_lock_request_end(r, rc);
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_terraform_done(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx)
-{
-    ngx_str_set(&ctx->outcome, "released");
-
-    return ngx_http_zk_lock_answer_done(r);
 }

@@ -14,36 +14,35 @@
 #include "http/guard.h"
 
 
-static ngx_int_t ngx_http_zk_lock_variable_name(ngx_http_request_t *r,
+/* the data of the variables */
+
+#define NGX_HTTP_ZK_LOCK_VARIABLE_NAME      0
+#define NGX_HTTP_ZK_LOCK_VARIABLE_OUTCOME   1
+#define NGX_HTTP_ZK_LOCK_VARIABLE_WAIT      2
+#define NGX_HTTP_ZK_LOCK_VARIABLE_FENCING   3
+#define NGX_HTTP_ZK_LOCK_VARIABLE_FENCINGS  4
+
+
+static ngx_int_t ngx_http_zk_lock_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
-static ngx_int_t ngx_http_zk_lock_variable_outcome(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-static ngx_int_t ngx_http_zk_lock_variable_wait_time(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-static ngx_int_t ngx_http_zk_lock_variable_fencing(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-static ngx_int_t ngx_http_zk_lock_variable_fencings(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-static void ngx_http_zk_lock_variable_set(ngx_http_variable_value_t *v,
-    ngx_str_t *value);
 
 
 static ngx_http_variable_t  ngx_http_zk_lock_variables[] = {
 
-    { ngx_string("zk_lock_name"), NULL, ngx_http_zk_lock_variable_name, 0,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+    { ngx_string("zk_lock_name"), NULL, ngx_http_zk_lock_variable,
+      NGX_HTTP_ZK_LOCK_VARIABLE_NAME, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
-    { ngx_string("zk_lock_outcome"), NULL, ngx_http_zk_lock_variable_outcome,
-      0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+    { ngx_string("zk_lock_outcome"), NULL, ngx_http_zk_lock_variable,
+      NGX_HTTP_ZK_LOCK_VARIABLE_OUTCOME, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
-    { ngx_string("zk_lock_wait_time"), NULL,
-      ngx_http_zk_lock_variable_wait_time, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+    { ngx_string("zk_lock_wait_time"), NULL, ngx_http_zk_lock_variable,
+      NGX_HTTP_ZK_LOCK_VARIABLE_WAIT, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
-    { ngx_string("zk_lock_fencing_token"), NULL,
-      ngx_http_zk_lock_variable_fencing, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+    { ngx_string("zk_lock_fencing_token"), NULL, ngx_http_zk_lock_variable,
+      NGX_HTTP_ZK_LOCK_VARIABLE_FENCING, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
-    { ngx_string("zk_lock_fencing_tokens"), NULL,
-      ngx_http_zk_lock_variable_fencings, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+    { ngx_string("zk_lock_fencing_tokens"), NULL, ngx_http_zk_lock_variable,
+      NGX_HTTP_ZK_LOCK_VARIABLE_FENCINGS, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
       ngx_http_null_variable
 };
@@ -69,108 +68,75 @@ ngx_http_zk_lock_add_variables(ngx_conf_t *cf)
 
 
 static ngx_int_t
-ngx_http_zk_lock_variable_name(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data)
+ngx_http_zk_lock_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data)
 {
-    ngx_http_zk_lock_told_t  *told, buf;
-
-    told = ngx_http_zk_lock_variable_told(r, &buf);
-
-    ngx_http_zk_lock_variable_set(v, told ? &told->name : NULL);
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_variable_outcome(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data)
-{
-    ngx_http_zk_lock_told_t  *told, buf;
-
-    told = ngx_http_zk_lock_variable_told(r, &buf);
-
-    ngx_http_zk_lock_variable_set(v, told ? &told->outcome : NULL);
-
-    return NGX_OK;
-}
-
-
-/* Seconds and milliseconds, of requests that acquire. */
-
-static ngx_int_t
-ngx_http_zk_lock_variable_wait_time(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data)
-{
-    u_char                   *p;
+    u_char                    text[NGX_TIME_T_LEN + 4 + NGX_INT64_LEN];
     ngx_str_t                 value;
     ngx_http_zk_lock_told_t  *told, buf;
 
     told = ngx_http_zk_lock_variable_told(r, &buf);
 
-    if (told == NULL || !told->waits) {
-        ngx_http_zk_lock_variable_set(v, NULL);
+    if (told == NULL) {
+        v->not_found = 1;
         return NGX_OK;
     }
 
-    p = ngx_pnalloc(r->pool, NGX_TIME_T_LEN + 4);
-    if (p == NULL) {
-        return NGX_ERROR;
+    value.data = text;
+    value.len = 0;
+
+    switch (data) {
+
+    case NGX_HTTP_ZK_LOCK_VARIABLE_NAME:
+        value = told->name;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_VARIABLE_OUTCOME:
+        value = told->outcome;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_VARIABLE_WAIT:
+
+        /* seconds and milliseconds, of requests that acquire */
+
+        if (told->waits) {
+            value.len = ngx_sprintf(text, "%T.%03M",
+                                    (time_t) (told->waited / 1000),
+                                    told->waited % 1000)
+                        - text;
+        }
+
+        break;
+
+    default: /* one fencing token, or those of all locks */
+
+        if (data == NGX_HTTP_ZK_LOCK_VARIABLE_FENCINGS
+            && told->fencings.len != 0)
+        {
+            value = told->fencings;
+
+        } else if (told->fencing != 0) {
+            value.len = ngx_sprintf(text, "%L", told->fencing) - text;
+        }
+
+        break;
     }
 
-    value.data = p;
-    value.len = ngx_sprintf(p, "%T.%03M", (time_t) (told->waited / 1000),
-                            told->waited % 1000)
-                - p;
-
-    ngx_http_zk_lock_variable_set(v, &value);
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_variable_fencing(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data)
-{
-    u_char                   *p;
-    ngx_str_t                 value;
-    ngx_http_zk_lock_told_t  *told, buf;
-
-    told = ngx_http_zk_lock_variable_told(r, &buf);
-
-    if (told == NULL || told->fencing == 0) {
-        ngx_http_zk_lock_variable_set(v, NULL);
+    if (value.len == 0) {
+        v->not_found = 1;
         return NGX_OK;
     }
 
-    p = ngx_pnalloc(r->pool, NGX_INT64_LEN);
-    if (p == NULL) {
+    v->data = (value.data == text) ? ngx_pstrdup(r->pool, &value) : value.data;
+
+    if (v->data == NULL) {
         return NGX_ERROR;
     }
 
-    value.data = p;
-    value.len = ngx_sprintf(p, "%L", told->fencing) - p;
-
-    ngx_http_zk_lock_variable_set(v, &value);
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_variable_fencings(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data)
-{
-    ngx_http_zk_lock_told_t  *told, buf;
-
-    told = ngx_http_zk_lock_variable_told(r, &buf);
-
-    if (told == NULL || told->fencings.len == 0) {
-        return ngx_http_zk_lock_variable_fencing(r, v, data);
-    }
-
-    ngx_http_zk_lock_variable_set(v, &told->fencings);
+    v->len = value.len;
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
 
     return NGX_OK;
 }
@@ -199,20 +165,4 @@ ngx_http_zk_lock_variable_told(ngx_http_request_t *r,
     ngx_str_null(&buf->fencings);
 
     return buf;
-}
-
-
-static void
-ngx_http_zk_lock_variable_set(ngx_http_variable_value_t *v, ngx_str_t *value)
-{
-    if (value == NULL || value->len == 0) {
-        v->not_found = 1;
-        return;
-    }
-
-    v->len = value->len;
-    v->data = value->data;
-    v->valid = 1;
-    v->no_cacheable = 0;
-    v->not_found = 0;
 }

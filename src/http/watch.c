@@ -21,8 +21,6 @@
 static ngx_int_t ngx_http_zk_lock_watch_call(ngx_http_zk_lock_watch_t *watch);
 static void ngx_http_zk_lock_watch_handler(zkl_call_t *call,
     zkl_answer_e answer);
-static void ngx_http_zk_lock_watch_rest(ngx_http_zk_lock_watch_t *watch,
-    ngx_http_zk_lock_again_e again);
 static void ngx_http_zk_lock_watch_news(zkl_follow_t *follow);
 static void ngx_http_zk_lock_watch_timer_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_watch_soon_handler(ngx_event_t *ev);
@@ -114,11 +112,12 @@ ngx_http_zk_lock_watch_call(ngx_http_zk_lock_watch_t *watch)
 static void
 ngx_http_zk_lock_watch_handler(zkl_call_t *call, zkl_answer_e answer)
 {
-    ngx_int_t                  rc;
-    ngx_http_request_t        *r;
-    ngx_http_zk_lock_ctx_t    *ctx;
-    ngx_http_zk_lock_again_e   again;
-    ngx_http_zk_lock_watch_t  *watch;
+    ngx_int_t                     rc;
+    ngx_http_request_t           *r;
+    ngx_http_zk_lock_ctx_t       *ctx;
+    ngx_http_zk_lock_again_e      again;
+    ngx_http_zk_lock_watch_t     *watch;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
 
     ctx = call->data;
     watch = ctx->other;
@@ -147,18 +146,6 @@ ngx_http_zk_lock_watch_handler(zkl_call_t *call, zkl_answer_e answer)
         return;
     }
 
-    ngx_http_zk_lock_watch_rest(watch, again);
-}
-
-
-/* A detached claim stays because INSPECT renews the grace. */
-
-static void
-ngx_http_zk_lock_watch_rest(ngx_http_zk_lock_watch_t *watch,
-    ngx_http_zk_lock_again_e again)
-{
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-
     if (watch->soon.timer_set) {
         ngx_del_timer(&watch->soon);
     }
@@ -167,8 +154,10 @@ ngx_http_zk_lock_watch_rest(ngx_http_zk_lock_watch_t *watch,
         ngx_add_timer(&watch->soon, NGX_HTTP_ZK_LOCK_WATCH_SOON);
 
     } else if (watch->type == ZKL_INSPECT) {
-        zlcf = ngx_http_get_module_loc_conf(watch->request,
-                                            ngx_http_zk_lock_module);
+
+        /* a detached claim stays because INSPECT renews the grace */
+
+        zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
 
         ngx_add_timer(&watch->soon, ngx_max(zlcf->grace / 3, 1));
     }

@@ -924,7 +924,7 @@ MUTANTS = [
         return;
 """, '', 2000),
 
-    ('a question keeps its turns', 'core/names.c:zkl_names_free',
+    ('a question keeps its turns', 'core/names.c:zkl_names_leave',
      '        names->worker->nsearching -= names->turns;\n', '', 2000),
 
     # how often a claim is held
