@@ -126,7 +126,7 @@ zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone)
 
     adoption->session = zkl_session_open(worker->conf, &worker->mailbox,
                                          &zkl_adopt_events, adoption, &key,
-                                         zkl_zone_alive(zone), worker->log);
+                                         &zone->own->alive, worker->log);
     if (adoption->session == NULL) {
         zkl_adopt_free(adoption);
         zkl_zone_abandon(zone);

@@ -1588,7 +1588,7 @@ zkl_claim_lease(zkl_claim_t *claim)
     now = zkl_now();
 
     if (claim->bound && claim->state == ZKL_HELD
-        && !zkl_ahead(*zkl_zone_alive(worker->zone)))
+        && !zkl_ahead(worker->zone->own->alive))
     {
         zkl_claim_tell(claim, ZKL_EVENT_LOST, "session");
         zkl_record_ending(worker->zone, claim->id.record, ZKL_ENDING_LOST);
@@ -1746,7 +1746,7 @@ zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now, ngx_msec_t wait)
         }
     }
 
-    alive = *zkl_zone_alive(claim->lock->worker->zone);
+    alive = claim->lock->worker->zone->own->alive;
     left = (ngx_msec_int_t) (alive - now) + 1;
     left = ngx_max(left, 1);
     wait = ngx_min(wait, (ngx_msec_t) left);

@@ -446,7 +446,7 @@ ngx_http_zk_lock_request_quota(zkl_worker_t *worker, ngx_str_t *key)
     ngx_sha1_t  sha1;
 
     ngx_sha1_init(&sha1);
-    ngx_sha1_update(&sha1, zkl_zone_secret(worker->zone), ZKL_SECRET);
+    ngx_sha1_update(&sha1, worker->zone->map->secret, ZKL_SECRET);
     ngx_sha1_update(&sha1, key->data, key->len);
     ngx_sha1_final(digest, &sha1);
 

@@ -449,7 +449,7 @@ ngx_http_zk_lock_stream_ending(ngx_http_zk_lock_stream_t *stream,
         end = claim->lease;
 
     } else {
-        end = *zkl_zone_alive(stream->ctx->worker->zone);
+        end = stream->ctx->worker->zone->own->alive;
     }
 
     left = (ngx_msec_int_t) (end - zkl_now());

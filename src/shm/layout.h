@@ -179,7 +179,8 @@ typedef struct {
     zkl_place_t                *places;     /* of errands */
     u_char                     *cells;
 
-    u_char                      secret[ZKL_SECRET];     /* of hashes of the
+    u_char                      secret[ZKL_SECRET];     /* no client knows, of
+                                                           hashes of the
                                                            keys of quotas */
 
     ngx_uint_t                  nslots;

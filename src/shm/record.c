@@ -746,7 +746,7 @@ zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token, ngx_str_t *path)
      */
 
     if (ending == ZKL_ENDING_UNKNOWN && zkl_zone_behind(zone)
-        && copy.czxid > zkl_zone_present(zone))
+        && copy.czxid > (int64_t) zone->map->present)
     {
         ending = ZKL_ENDING_LOST;
     }

@@ -197,7 +197,7 @@ join(ngx_pid_t pid)
     ngx_memset(&key, (int) pid, sizeof(key));
     zkl_zone_set_key(zone, &key);
 
-    *zkl_zone_alive(zone) = stub_clock + 1000;
+    zone->own->alive = stub_clock + 1000;
 
     return zone;
 }

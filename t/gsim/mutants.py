@@ -964,7 +964,8 @@ MUTANTS = [
      '    slot->leaving = 0;\n', '', 2000),
 
     ('an adopted slot is its own home', 'shm/zone.c:zkl_zone_adopt',
-     '        zone->home = home->home;\n', '', 2000),
+     '*zone = *home;\n',
+     '*zone = *home;\n        zone->home = home->map->nslots;\n', 2000),
 
     ('a record that is free has its cells', 'shm/record.c:zkl_record_free',
      '    zone->used[chunk] &= ~mask;\n', '', 500),
