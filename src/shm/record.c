@@ -51,7 +51,7 @@ static int64_t zkl_record_clock(void);
 static ngx_int_t zkl_record_random(zkl_zone_t *zone, u_char *buf, size_t len);
 static void zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell,
     uint32_t record, zkl_record_t *copy);
-static ngx_int_t zkl_record_get(zkl_zone_t *zone, uint32_t record,
+static zkl_found_e zkl_record_get(zkl_zone_t *zone, uint32_t record,
     const zkl_id_t *id, ngx_str_t *path, zkl_record_t *copy);
 static void zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl,
     ngx_msec_t grace, ngx_msec_t seen);
@@ -382,33 +382,6 @@ zkl_record_ttl(zkl_zone_t *zone, uint32_t record, zkl_mode_t *was)
     }
 
     return cell->ttl;
-}
-
-
-ngx_int_t
-zkl_record_forsaken(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path)
-{
-    uint32_t      record;
-    zkl_cell_t   *cell;
-    zkl_record_t  copy;
-
-    record = zkl_record_number(zone, id);
-
-    if (zkl_record_copy(zone, record, path, &copy) != NGX_OK
-        || copy.state != ZKL_RECORD_FREE)
-    {
-        return NGX_AGAIN;
-    }
-
-    if (copy.forsaken) {
-        return NGX_OK;
-    }
-
-    cell = zkl_layout_cell(zone->map, record);
-
-    return (cell->remote == ngx_crc32_short((u_char *) id->random,
-                                            ZKL_RANDOM_LEN))
-           ? NGX_DECLINED : NGX_AGAIN;
 }
 
 
@@ -871,16 +844,16 @@ zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
 }
 
 
-ngx_int_t
+zkl_found_e
 zkl_record_watch(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     zkl_record_t *copy)
 {
-    uint32_t   record;
-    ngx_int_t  rc;
+    uint32_t     record;
+    zkl_found_e  found;
 
-    rc = zkl_record_read(zone, id, path, copy);
-    if (rc != NGX_OK) {
-        return rc;
+    found = zkl_record_read(zone, id, path, copy);
+    if (found != ZKL_FOUND) {
+        return found;
     }
 
     record = copy->id.record;
@@ -1010,11 +983,6 @@ zkl_record_random(zkl_zone_t *zone, u_char *buf, size_t len)
 }
 
 
-/*
- * Makes a copy that is not torn.  NGX_DECLINED: the record is not of that path;
- * NGX_ABORT: no whole copy can be made.
- */
-
 ngx_int_t
 zkl_record_copy(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     zkl_record_t *copy)
@@ -1057,7 +1025,7 @@ zkl_record_copy(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
 
     /* the writer is dead, or stopped in the middle of the write */
 
-    return NGX_ABORT;
+    return NGX_DECLINED;
 }
 
 
@@ -1121,7 +1089,7 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
 }
 
 
-ngx_int_t
+zkl_found_e
 zkl_record_read(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     zkl_record_t *copy)
 {
@@ -1135,41 +1103,36 @@ zkl_record_read(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
  * record at any moment.
  */
 
-static ngx_int_t
+static zkl_found_e
 zkl_record_get(zkl_zone_t *zone, uint32_t record, const zkl_id_t *id,
     ngx_str_t *path, zkl_record_t *copy)
 {
-    ngx_int_t    rc;
     ngx_uint_t   slot;
     zkl_cell_t  *cell;
 
-    rc = zkl_record_copy(zone, record, path, copy);
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
-    if (copy->state == ZKL_RECORD_FREE
-        || !zkl_name_secret_equal(copy->id.random, id->random, ZKL_RANDOM_LEN))
-    {
-        return NGX_DECLINED;
+    if (zkl_record_copy(zone, record, path, copy) != NGX_OK) {
+        return ZKL_FOUND_NOTHING;
     }
 
     cell = zkl_layout_cell(zone->map, record);
     slot = cell->slot;
 
-    if (slot == zone->slot) {
-        return NGX_OK;
+    if (copy->state == ZKL_RECORD_FREE) {
+        return (!copy->forsaken
+                && cell->remote == ngx_crc32_short((u_char *) id->random,
+                                                   ZKL_RANDOM_LEN))
+               ? ZKL_FOUND_END : ZKL_FOUND_NOTHING;
     }
 
-    if (slot >= zone->map->nslots) {
-        return NGX_ABORT;
+    if (!zkl_name_secret_equal(copy->id.random, id->random, ZKL_RANDOM_LEN)
+        || slot >= zone->map->nslots)
+    {
+        return ZKL_FOUND_NOTHING;
     }
 
-    if (zkl_layout_dead(zone->map->slots[slot].keeper, 1)) {
-        return NGX_AGAIN;
-    }
-
-    return NGX_OK;
+    return (slot != zone->slot
+            && zkl_layout_dead(zone->map->slots[slot].keeper, 1))
+           ? ZKL_FOUND_ORPHAN : ZKL_FOUND;
 }
 
 

@@ -116,6 +116,19 @@ typedef struct {
 } zkl_record_t;
 
 
+/* what the zone tells of a claim */
+
+typedef enum {
+    ZKL_FOUND = 0,                      /* the copy is good */
+    ZKL_FOUND_ORPHAN,                   /* the copy is good, but no process
+                                           keeps the claim's session now */
+    ZKL_FOUND_END,                      /* no record: the claim has ended */
+    ZKL_FOUND_NOTHING                   /* no record, or its worker died, or
+                                           was stopped, in a write: only
+                                           ZooKeeper tells of the claim */
+} zkl_found_e;
+
+
 /* path points into the zone: the handler has to copy path */
 typedef void (*zkl_inherit_pt)(void *data, zkl_record_t *record,
     ngx_str_t *path);
@@ -177,14 +190,6 @@ void zkl_record_durable(zkl_zone_t *zone, uint32_t record);
  * the znode's name.
  */
 ngx_msec_t zkl_record_ttl(zkl_zone_t *zone, uint32_t record, zkl_mode_t *was);
-
-/*
- * Tells of an id that has no record any more.  NGX_DECLINED: the claim has
- * ended; NGX_OK: the claim may live; NGX_AGAIN: not known, as the record's cell
- * tells of another claim by now.
- */
-ngx_int_t zkl_record_forsaken(zkl_zone_t *zone, const zkl_id_t *id,
-    ngx_str_t *path);
 
 /*
  * Counts an own record under key, a hash that is not 0, until the record is
@@ -320,19 +325,15 @@ void zkl_record_inherit(zkl_zone_t *zone, zkl_inherit_pt handler, void *data);
 
 
 /*
- * Any record.  Both return NGX_DECLINED if the zone has no claim with that id
- * on that path (any more), and NGX_ABORT if the keeper died or was stopped in a
- * write of the record, so that the content proves nothing.  NGX_AGAIN: no
- * process keeps the claim's session at this moment.  Then the copy is good, but
- * no watch is set.
+ * The record of the claim with that id, on that path.
  *
  * read:    makes a copy
  * watch:   makes a copy, and rings this worker's doorbell when the claim ends
- *          or changes
+ *          or changes; only if FOUND
  */
-ngx_int_t zkl_record_read(zkl_zone_t *zone, const zkl_id_t *id,
+zkl_found_e zkl_record_read(zkl_zone_t *zone, const zkl_id_t *id,
     ngx_str_t *path, zkl_record_t *copy);
-ngx_int_t zkl_record_watch(zkl_zone_t *zone, const zkl_id_t *id,
+zkl_found_e zkl_record_watch(zkl_zone_t *zone, const zkl_id_t *id,
     ngx_str_t *path, zkl_record_t *copy);
 
 /*
@@ -343,7 +344,10 @@ zkl_ending_e zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token,
     ngx_str_t *path);
 
 
-/* For the index: a whole copy of a record, if the record is of path. */
+/*
+ * For the index: a copy of a record that is not torn.  NGX_DECLINED: there is
+ * none, or the record is not of that path.
+ */
 ngx_int_t zkl_record_copy(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     zkl_record_t *copy);
 

@@ -95,9 +95,9 @@ MUTANTS = [
      '&& record.state != ZKL_RECORD_OPEN\n', '', ('--rich', 12000)),
 
     ('a forsaken record is that of a claim that ended',
-     'shm/record.c',
-     '    if (copy.forsaken) {\n        return NGX_OK;\n    }\n\n', '',
-     ('--rich', 60000)),
+     'shm/record.c:zkl_record_get',
+     '(!copy->forsaken\n                && cell->remote ==',
+     '(cell->remote ==', ('--rich', 60000)),
 
     ('the data of a durable claim forget a longer time',
      'core/serve.c:zkl_serve_held',
@@ -698,7 +698,8 @@ MUTANTS = [
      '    claim->entry.waiting = 1;\n', '', 2000),
 
     ("a dead worker's claim is gone", 'core/lock.c:zkl_lock_watch_sibling',
-     'if (rc == NGX_ABORT || rc == NGX_AGAIN\n', 'if (rc == NGX_ABORT\n',
+     'if (found == ZKL_FOUND_NOTHING || found == ZKL_FOUND_ORPHAN\n',
+     'if (found == ZKL_FOUND_NOTHING\n',
      ('--rich', 4000)),
 
     ('a list shows no reader in the place of a mutex',
