@@ -55,6 +55,7 @@
 #include "core/custody.h"
 #include "core/replace.h"
 #include "core/journal.h"
+#include "shm/quota.h"
 #include "shm/seq_index.h"
 
 
@@ -271,8 +272,9 @@ zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire, zkl_outcome_e *outcome)
     }
 
     if (acquire->terms.quota != 0
-        && zkl_record_quota(worker->zone, claim->id.record,
-                            acquire->terms.quota, acquire->terms.max_claims)
+        && zkl_quota_take(worker->zone->map,
+                          zkl_layout_cell(worker->zone->map, claim->id.record),
+                          acquire->terms.quota, acquire->terms.max_claims)
            != NGX_OK)
     {
         *outcome = ZKL_QUOTA;
@@ -1472,10 +1474,10 @@ zkl_claim_part(zkl_claim_t *claim, zkl_outcome_e outcome)
 {
     ngx_msec_t  lease;
 
-    if (zkl_record_lease_over(claim->lock->worker->zone, claim->id.record,
-                              claim->lease, &lease)
-        == NGX_AGAIN)
-    {
+    lease = zkl_record_lease(claim->lock->worker->zone, claim->id.record);
+
+    if (lease != 0 && (ngx_msec_int_t) (lease - claim->lease) > 0) {
+
         /* a client has called for the claim at this gateway */
 
         zkl_claim_leave(claim, outcome);
@@ -1601,9 +1603,10 @@ zkl_claim_lease(zkl_claim_t *claim)
         return;
     }
 
-    if (zkl_record_lease_over(worker->zone, claim->id.record, now, &lease)
-        == NGX_AGAIN)
-    {
+    lease = zkl_record_lease(worker->zone, claim->id.record);
+
+    if (lease != 0 && (ngx_msec_int_t) (lease - now) > 0) {
+
         if (lease != claim->lease) {
             claim->lease = lease;
             claim->told &= ~ZKL_TOLD_LEASE;
@@ -1612,6 +1615,8 @@ zkl_claim_lease(zkl_claim_t *claim)
         zkl_claim_arm(claim, now);
         return;
     }
+
+    zkl_record_close(worker->zone, claim->id.record);
 
     ngx_log_error(NGX_LOG_INFO, worker->log, 0, claim->state == ZKL_HELD
                   ? "a lease of \"%V\" is over"
@@ -1899,10 +1904,9 @@ zkl_claim_sweep_held(zkl_claim_t *claim)
 
     lock = claim->lock;
 
-    if (zkl_record_lease(lock->worker->zone, claim->id.record, &lease)
-        == NGX_OK
-        && lease != claim->lease)
-    {
+    lease = zkl_record_lease(lock->worker->zone, claim->id.record);
+
+    if (lease != 0 && lease != claim->lease) {
         claim->lease = lease;
         claim->told &= ~ZKL_TOLD_LEASE;
     }
@@ -2247,9 +2251,9 @@ zkl_claim_tell_durable(zkl_claim_t *claim)
 
     /* the lease that a client has renewed meanwhile may be longer */
 
-    if (zkl_record_lease(worker->zone, claim->id.record, &lease) != NGX_OK
-        || (ngx_msec_int_t) (zkl_now() + claim->ttl - lease) > 0)
-    {
+    lease = zkl_record_lease(worker->zone, claim->id.record);
+
+    if (lease == 0 || (ngx_msec_int_t) (zkl_now() + claim->ttl - lease) > 0) {
         claim->lease = zkl_now() + claim->ttl;
 
         zkl_record_keep(worker->zone, claim->id.record, claim->ttl,
@@ -2361,8 +2365,6 @@ zkl_claim_yield(zkl_claim_t *claim)
     if (claim->timer.timer_set) {
         ngx_del_timer(&claim->timer);
     }
-
-    (void) zkl_record_ttl(worker->zone, claim->id.record, &claim->named_mode);
 
     claim->watched = 0;
     claim->changed = 0;
@@ -2512,8 +2514,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
             ngx_memcpy(claim->cdata, op->reply.data, op->reply.len);
         }
 
-        zkl_record_move(lock->worker->zone, claim->id.record,
-                        claim->named_mode);
+        zkl_record_open(lock->worker->zone, claim->id.record);
         zkl_claim_settled(claim);
     }
 
@@ -2572,9 +2573,11 @@ zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
                               cdata->renewals, (ngx_msec_t) cdata->ttl,
                               cdata->async ? 1 : 0, 0);
 
-    if (zkl_record_lease_over(worker->zone, claim->id.record, zkl_now(), &lease)
-        == NGX_OK)
-    {
+    lease = zkl_record_lease(worker->zone, claim->id.record);
+
+    if (lease == 0 || !zkl_ahead(lease)) {
+        zkl_record_close(worker->zone, claim->id.record);
+
         op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL, zkl_claim_take_expired);
 
         if (op != NULL) {
@@ -2681,7 +2684,7 @@ zkl_claim_take_missed(zkl_claim_t *claim)
         /* the znode got the new name, or is gone */
 
         claim->named_mode = claim->entry.mode;
-        zkl_record_named(worker->zone, claim->id.record, claim->entry.mode);
+        zkl_record_named(worker->zone, claim->id.record);
         zkl_claim_take(claim);
         return;
     }
@@ -2724,8 +2727,8 @@ zkl_claim_renamed(zkl_claim_t *claim)
     claim->entry.mode = ZKL_READ;
     claim->named_mode = ZKL_READ;
 
-    zkl_record_mode(zone, claim->id.record, ZKL_READ);
-    zkl_record_named(zone, claim->id.record, ZKL_READ);
+    zkl_record_downgrade(zone, claim->id.record);
+    zkl_record_named(zone, claim->id.record);
 
     return NGX_OK;
 }
@@ -3128,7 +3131,9 @@ zkl_claim_keep(zkl_claim_t *claim, ngx_msec_t grace)
         return NGX_OK;
     }
 
-    if (zkl_record_lease(zone, claim->id.record, &lease) != NGX_OK) {
+    lease = zkl_record_lease(zone, claim->id.record);
+
+    if (lease == 0) {
         return NGX_DECLINED;
     }
 
@@ -3141,7 +3146,7 @@ zkl_claim_keep(zkl_claim_t *claim, ngx_msec_t grace)
     }
 
     zkl_record_keep(zone, claim->id.record,
-                    zkl_record_ttl(zone, claim->id.record, NULL), until);
+                    zkl_record_ttl(zone, claim->id.record), until);
 
     return NGX_OK;
 }
@@ -3150,12 +3155,11 @@ zkl_claim_keep(zkl_claim_t *claim, ngx_msec_t grace)
 ngx_int_t
 zkl_claim_seen(zkl_claim_t *claim)
 {
-    ngx_msec_t   lease;
     zkl_zone_t  *zone;
 
     zone = claim->lock->worker->zone;
 
-    if (zkl_record_lease(zone, claim->id.record, &lease) != NGX_OK) {
+    if (zkl_record_lease(zone, claim->id.record) == 0) {
         return NGX_DECLINED;
     }
 
@@ -3179,7 +3183,7 @@ zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
     }
 
     if (ttl == 0) {
-        ttl = zkl_record_ttl(zone, claim->id.record, NULL);
+        ttl = zkl_record_ttl(zone, claim->id.record);
     }
 
     if (!zkl_record_knows(zone, claim->id.record, renewals)) {
@@ -3241,7 +3245,7 @@ ngx_int_t
 zkl_claim_told(zkl_claim_t *claim, zkl_listener_t *listener)
 {
     if ((claim->lasting != ZKL_DURABLE && claim->replace == NULL)
-        || zkl_record_ttl(claim->lock->worker->zone, claim->id.record, NULL)
+        || zkl_record_ttl(claim->lock->worker->zone, claim->id.record)
            <= claim->said.ttl)
     {
         return NGX_OK;
@@ -3291,7 +3295,7 @@ zkl_claim_unwritten(zkl_claim_t *claim, zkl_rc_e rc)
         ttl = claim->said.ttl;
 
         if (ttl != 0 && claim->lasting == ZKL_DURABLE
-            && zkl_record_ttl(zone, claim->id.record, NULL) > ttl)
+            && zkl_record_ttl(zone, claim->id.record) > ttl)
         {
             zkl_record_keep(zone, claim->id.record, ttl, zkl_now() + ttl);
             zkl_claim_lease(claim);
@@ -3619,7 +3623,7 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *cdata)
         write = 1;
     }
 
-    ttl = zkl_record_ttl(claim->lock->worker->zone, claim->id.record, NULL);
+    ttl = zkl_record_ttl(claim->lock->worker->zone, claim->id.record);
 
     if (claim->lasting == ZKL_DURABLE
         && cdata->ttl > 0 && (int64_t) ttl > cdata->ttl)
@@ -4453,8 +4457,9 @@ zkl_claim_requeue(zkl_claim_t *claim)
 
         /* the record of before, which is freed soon, counts, too */
 
-        (void) zkl_record_quota(worker->zone, id.record, claim->terms.quota,
-                                NGX_MAX_UINT32_VALUE);
+        (void) zkl_quota_take(worker->zone->map,
+                              zkl_layout_cell(worker->zone->map, id.record),
+                              claim->terms.quota, NGX_MAX_UINT32_VALUE);
     }
 
     if (claim->bound) {

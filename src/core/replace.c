@@ -102,7 +102,7 @@ zkl_replace(zkl_worker_t *worker, ngx_str_t *path, const zkl_id_t *id,
     ngx_memcpy(replace->path.data, path->data, path->len);
 
     if (gate == NULL) {
-        zkl_record_mode(replace->zone, record, ZKL_READ);
+        zkl_record_downgrade(replace->zone, record);
     }
 
     zkl_replace_again(replace);
@@ -232,16 +232,11 @@ zkl_replace_read_handler(zkl_op_t *op)
 }
 
 
-/*
- * A durable claim's data have the longest ttl that a holder was told, and the
- * number of holds, because the next session to count the lease knows no more.
- */
+/* The next session to count the lease knows no more than a claim's data. */
 
 static void
 zkl_replace_fill(zkl_replace_t *replace, zkl_claim_data_t *cdata)
 {
-    ngx_msec_t  ttl;
-
     if (!replace->durable) {
 
         if (ngx_strcmp(cdata->want, "shared") == 0) {
@@ -251,12 +246,8 @@ zkl_replace_fill(zkl_replace_t *replace, zkl_claim_data_t *cdata)
         return;
     }
 
-    zkl_record_durable(replace->zone, replace->record);
+    zkl_record_durable(replace->zone, replace->record, cdata);
 
-    ttl = zkl_record_ttl(replace->zone, replace->record, NULL);
-
-    cdata->ttl = ngx_max(cdata->ttl, (int64_t) ttl);
-    zkl_record_counted(replace->zone, replace->record, cdata);
     cdata->gate_len = ZKL_GATE_LEN;
     ngx_memcpy(cdata->gate, replace->gate, ZKL_GATE_LEN);
 }
@@ -468,7 +459,7 @@ zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc)
         zkl_record_unread(replace->zone, replace->record);
 
     } else if (rc == NGX_OK) {
-        zkl_record_named(replace->zone, replace->record, replace->to);
+        zkl_record_named(replace->zone, replace->record);
     }
 
     handler = replace->handler;

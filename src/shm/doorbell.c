@@ -142,20 +142,6 @@ zkl_doorbell_watchers(zkl_layout_t *map, uint32_t record, ngx_uint_t clear)
 }
 
 
-void
-zkl_doorbell_forget(zkl_layout_t *map, uint32_t record)
-{
-    ngx_uint_t   i;
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(map, record);
-
-    for  (i = 0; i < ZKL_SLOT_WORDS; i++) {
-        (void) zkl_doorbell_take(&cell->watchers[i]);
-    }
-}
-
-
 static void
 zkl_doorbell_or(ngx_atomic_t *word, ngx_atomic_uint_t bits)
 {

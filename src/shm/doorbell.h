@@ -35,8 +35,5 @@ void zkl_doorbell_watch(zkl_layout_t *map, ngx_uint_t slot, uint32_t record);
 void zkl_doorbell_watchers(zkl_layout_t *map, uint32_t record,
     ngx_uint_t clear);
 
-/* Removes all watchers of a record, and rings no worker. */
-void zkl_doorbell_forget(zkl_layout_t *map, uint32_t record);
-
 
 #endif /* _ZKL_DOORBELL_H_INCLUDED_ */

@@ -36,8 +36,8 @@
 #define ZKL_FULL_AGAIN                10000
 
 
-static void zkl_record_begin(zkl_zone_t *zone, uint32_t record,
-    ngx_str_t *path, zkl_mode_t mode, const uint8_t *random);
+static uint32_t zkl_record_begin(zkl_zone_t *zone, ngx_str_t *path,
+    zkl_mode_t mode, const uint8_t *random);
 static void zkl_record_start(zkl_zone_t *zone, uint32_t record);
 static void zkl_record_moved(zkl_zone_t *zone, uint32_t record);
 static uint32_t zkl_record_number(zkl_zone_t *zone, const zkl_id_t *id);
@@ -46,9 +46,7 @@ static void zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
 static uint32_t zkl_cells_take(zkl_zone_t *zone, ngx_uint_t n);
 static uint32_t zkl_cells_find(zkl_zone_t *zone, ngx_uint_t chunk,
     ngx_uint_t n);
-static void zkl_record_full(zkl_zone_t *zone);
 static int64_t zkl_record_clock(void);
-static ngx_int_t zkl_record_random(zkl_zone_t *zone, u_char *buf, size_t len);
 static void zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell,
     uint32_t record, zkl_record_t *copy);
 static zkl_found_e zkl_record_get(zkl_zone_t *zone, uint32_t record,
@@ -61,41 +59,56 @@ ngx_int_t
 zkl_record_take(zkl_zone_t *zone, ngx_str_t *path, zkl_mode_t mode,
     const uint8_t *key, zkl_id_t *id)
 {
-    uint32_t  record;
-    u_char    random[ZKL_RANDOM_LEN];
-
-    if (zkl_record_random(zone, random, ZKL_RANDOM_LEN) != NGX_OK) {
+    if (getrandom(id->random, ZKL_RANDOM_LEN, 0) != ZKL_RANDOM_LEN) {
+        ngx_log_error(NGX_LOG_CRIT, zone->log, ngx_errno, "getrandom() failed");
         return NGX_ERROR;
     }
 
     if (key != NULL) {
-        ngx_memcpy(random, key, ZKL_KEY);
+        ngx_memcpy(id->random, key, ZKL_KEY);
     }
 
-    ngx_memcpy(id->random, random, ZKL_RANDOM_LEN);
-
-    record = zkl_cells_take(zone, zkl_layout_cells_of(path->len));
-    if (record == ZKL_NO_RECORD) {
-        zkl_record_full(zone);
+    id->record = zkl_record_begin(zone, path, mode, id->random);
+    if (id->record == ZKL_NO_RECORD) {
         return NGX_BUSY;
     }
 
-    id->record = record;
-
-    zkl_record_begin(zone, record, path, mode, random);
-    zkl_record_start(zone, record);
+    zkl_record_start(zone, id->record);
 
     return NGX_OK;
 }
 
 
-/* Fills the cell of a record that was taken for a new claim. */
+/*
+ * Takes cells for a new record, and fills the record.  A full zone is logged
+ * once in a while, and not for each request that is refused.
+ */
 
-static void
-zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
-    zkl_mode_t mode, const uint8_t *random)
+static uint32_t
+zkl_record_begin(zkl_zone_t *zone, ngx_str_t *path, zkl_mode_t mode,
+    const uint8_t *random)
 {
+    uint32_t     record;
+    ngx_msec_t   now;
     zkl_cell_t  *cell;
+
+    record = zkl_cells_take(zone, zkl_layout_cells_of(path->len));
+
+    if (record == ZKL_NO_RECORD) {
+        now = zkl_now();
+
+        if (zone->full == 0 || now - zone->full >= ZKL_FULL_AGAIN) {
+            zone->full = now;
+
+            ngx_log_error(NGX_LOG_ERR, zone->log, 0,
+                          "no room for one more claim in \"zk_lock_zone\": its "
+                          "size is to be larger, or there are to be fewer "
+                          "claims; such lines come once in ten seconds at "
+                          "most");
+        }
+
+        return ZKL_NO_RECORD;
+    }
 
     cell = zkl_layout_cell(zone->map, record);
 
@@ -132,6 +145,8 @@ zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
 
     ngx_memory_barrier();
     cell->gen++;
+
+    return record;
 }
 
 
@@ -153,14 +168,10 @@ zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path, zkl_child_t *child,
 {
     zkl_cell_t  *cell;
 
-    *record = zkl_cells_take(zone, zkl_layout_cells_of(path->len));
-
+    *record = zkl_record_begin(zone, path, child->mode, child->id.random);
     if (*record == ZKL_NO_RECORD) {
-        zkl_record_full(zone);
         return NGX_BUSY;
     }
-
-    zkl_record_begin(zone, *record, path, child->mode, child->id.random);
 
     /*
      * A successor finds the record of a living claim, or no record.  The record
@@ -272,25 +283,6 @@ zkl_record_number(zkl_zone_t *zone, const zkl_id_t *id)
 
 
 void
-zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_mode_t was)
-{
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
-    cell->state = ZKL_RECORD_OPEN;
-    ngx_memory_barrier();
-
-    cell->was = was;
-    cell->version = ZKL_UNREAD;
-    cell->slot = (uint16_t) zone->slot;
-    ngx_memory_barrier();
-
-    zkl_doorbell_watchers(zone->map, record, 0);
-}
-
-
-void
 zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to)
 {
     uint32_t    record;
@@ -324,7 +316,15 @@ zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to)
 void
 zkl_record_open(zkl_zone_t *zone, uint32_t record)
 {
-    zkl_layout_cell(zone->map, record)->state = ZKL_RECORD_OPEN;
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    cell->state = ZKL_RECORD_OPEN;
+    ngx_memory_barrier();
+
+    cell->version = ZKL_UNREAD;
+    cell->slot = (uint16_t) zone->slot;
     ngx_memory_barrier();
 
     zkl_doorbell_watchers(zone->map, record, 0);
@@ -363,25 +363,10 @@ zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata,
 }
 
 
-void
-zkl_record_durable(zkl_zone_t *zone, uint32_t record)
-{
-    zkl_layout_cell(zone->map, record)->durable = 1;
-}
-
-
 ngx_msec_t
-zkl_record_ttl(zkl_zone_t *zone, uint32_t record, zkl_mode_t *was)
+zkl_record_ttl(zkl_zone_t *zone, uint32_t record)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
-    if (was != NULL) {
-        *was = cell->was;
-    }
-
-    return cell->ttl;
+    return zkl_layout_cell(zone->map, record)->ttl;
 }
 
 
@@ -464,13 +449,13 @@ zkl_record_unbind(zkl_zone_t *zone, uint32_t record)
 
 
 void
-zkl_record_mode(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode)
+zkl_record_downgrade(zkl_zone_t *zone, uint32_t record)
 {
     zkl_cell_t  *cell;
 
     cell = zkl_layout_cell(zone->map, record);
 
-    if (cell->mode == mode) {
+    if (cell->mode == ZKL_READ) {
 
         /* a dead worker has begun this; the znode has the former name */
 
@@ -479,7 +464,7 @@ zkl_record_mode(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode)
 
     cell->was = cell->mode;
     ngx_memory_barrier();
-    cell->mode = mode;
+    cell->mode = ZKL_READ;
 
     ngx_memory_barrier();
 
@@ -488,14 +473,13 @@ zkl_record_mode(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode)
 
 
 void
-zkl_record_named(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode)
+zkl_record_named(zkl_zone_t *zone, uint32_t record)
 {
     zkl_cell_t  *cell;
 
     cell = zkl_layout_cell(zone->map, record);
 
-    cell->mode = mode;
-    cell->was = mode;
+    cell->was = cell->mode;
 
     zkl_record_unread(zone, record);
 }
@@ -551,11 +535,13 @@ zkl_record_end(zkl_zone_t *zone, uint32_t record)
         zkl_counters_time(zone->map->counters, ZKL_TIMES_HELD, held);
 
         if (zone->ended != NULL) {
-            zone->ended(zone->data, record, held);
+            zone->ended(zone->data, record, cell, held);
         }
     }
 
-    zkl_doorbell_watchers(zone->map, record, 0);
+    /* in the one-node layout the watchers wait until the record is free */
+
+    zkl_doorbell_watchers(zone->map, record, cell->mode != ZKL_NODE);
 }
 
 
@@ -563,13 +549,12 @@ void
 zkl_record_free(zkl_zone_t *zone, uint32_t record)
 {
     uint64_t     mask;
-    ngx_uint_t   chunk, n, ended;
+    ngx_uint_t   chunk, n;
     zkl_cell_t  *cell;
 
     cell = zkl_layout_cell(zone->map, record);
 
     n = zkl_layout_cells_of(cell->path_len);
-    ended = (cell->state == ZKL_RECORD_ENDED);
 
     zkl_quota_give_back(zone->map, cell);
 
@@ -585,14 +570,7 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
     cell->state = ZKL_RECORD_FREE;
     ngx_memory_barrier();
 
-    /* end() has rung for locks */
-
-    if (!ended || cell->mode == ZKL_NODE) {
-        zkl_doorbell_watchers(zone->map, record, 1);
-
-    } else {
-        zkl_doorbell_forget(zone->map, record);
-    }
+    zkl_doorbell_watchers(zone->map, record, 1);
 
     chunk = record / ZKL_CHUNK;
     mask = (((uint64_t) 1 << n) - 1) << (record % ZKL_CHUNK);
@@ -603,15 +581,6 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
     if (zone->used[chunk] == 0 && chunk != zone->chunk) {
         zone->map->owners[chunk] = 0;
     }
-}
-
-
-ngx_int_t
-zkl_record_quota(zkl_zone_t *zone, uint32_t record, uint64_t key,
-    ngx_uint_t max)
-{
-    return zkl_quota_take(zone->map, zkl_layout_cell(zone->map, record), key,
-                          max);
 }
 
 
@@ -647,23 +616,6 @@ zkl_record_let_go(zkl_zone_t *zone, uint32_t record)
     if (cell->ending == ZKL_ENDING_UNKNOWN) {
         cell->ending = ZKL_ENDING_RELEASED;
     }
-}
-
-
-zkl_ending_e
-zkl_record_own(zkl_zone_t *zone, uint32_t record, zkl_record_t *copy,
-    ngx_str_t *path)
-{
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
-    zkl_record_fill(zone, cell, record, copy);
-
-    path->data = cell->path;
-    path->len = cell->path_len;
-
-    return cell->ending;
 }
 
 
@@ -932,57 +884,6 @@ zkl_cells_find(zkl_zone_t *zone, ngx_uint_t chunk, ngx_uint_t n)
 }
 
 
-/* Logs once in a while, not for each request that is refused. */
-
-static void
-zkl_record_full(zkl_zone_t *zone)
-{
-    ngx_msec_t  now;
-
-    now = zkl_now();
-
-    if (zone->full != 0 && now - zone->full < ZKL_FULL_AGAIN) {
-        return;
-    }
-
-    zone->full = now;
-
-    ngx_log_error(NGX_LOG_ERR, zone->log, 0,
-                  "no room for one more claim in \"zk_lock_zone\": its size "
-                  "is to be larger, or there are to be fewer claims; such "
-                  "lines come once in ten seconds at most");
-}
-
-
-static ngx_int_t
-zkl_record_random(zkl_zone_t *zone, u_char *buf, size_t len)
-{
-    ssize_t  n;
-
-    if (zone->nrandom < len) {
-
-        do {
-            n = getrandom(zone->random, sizeof(zone->random), 0);
-        } while (n == -1 && ngx_errno == NGX_EINTR);
-
-        if (n < (ssize_t) len) {
-            ngx_log_error(NGX_LOG_CRIT, zone->log, ngx_errno,
-                          "getrandom() failed");
-            return NGX_ERROR;
-        }
-
-        zone->nrandom = n;
-    }
-
-    zone->nrandom -= len;
-
-    ngx_memcpy(buf, &zone->random[zone->nrandom], len);
-    ngx_memzero(&zone->random[zone->nrandom], len);
-
-    return NGX_OK;
-}
-
-
 ngx_int_t
 zkl_record_copy(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     zkl_record_t *copy)
@@ -1048,7 +949,6 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
     copy->was = cell->was;
     copy->term = cell->term;
     copy->named = cell->named;
-    copy->version = (int32_t) cell->version;
     copy->renewals = (uint32_t) cell->renewals;
     copy->holds = cell->holds & ZKL_HOLDS;
     copy->index = cell->index;
@@ -1169,26 +1069,6 @@ zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t lease)
 }
 
 
-ngx_int_t
-zkl_record_lease_over(zkl_zone_t *zone, uint32_t record, ngx_msec_t now,
-    ngx_msec_t *lease)
-{
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
-    *lease = cell->lease;
-
-    if (*lease != 0 && (ngx_msec_int_t) (*lease - now) > 0) {
-        return NGX_AGAIN;
-    }
-
-    cell->lease = 0;
-
-    return NGX_OK;
-}
-
-
 void
 zkl_record_close(zkl_zone_t *zone, uint32_t record)
 {
@@ -1196,16 +1076,10 @@ zkl_record_close(zkl_zone_t *zone, uint32_t record)
 }
 
 
-ngx_int_t
-zkl_record_lease(zkl_zone_t *zone, uint32_t record, ngx_msec_t *lease)
+ngx_msec_t
+zkl_record_lease(zkl_zone_t *zone, uint32_t record)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
-    *lease = cell->lease;
-
-    return (*lease != 0) ? NGX_OK : NGX_DECLINED;
+    return zkl_layout_cell(zone->map, record)->lease;
 }
 
 
@@ -1350,7 +1224,7 @@ zkl_record_cdata(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
 
 
 void
-zkl_record_counted(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
+zkl_record_durable(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
 {
     uint32_t           remote;
     ngx_atomic_uint_t  holds;
@@ -1358,8 +1232,11 @@ zkl_record_counted(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
 
     cell = zkl_layout_cell(zone->map, record);
 
+    cell->durable = 1;
+
     holds = cell->holds;
 
+    cdata->ttl = ngx_max(cdata->ttl, (int64_t) cell->ttl);
     cdata->holds = (uint32_t) (holds & ZKL_HOLDS);
 
     if (cdata->want_len == 0 || cdata->holds == 0) {

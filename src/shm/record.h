@@ -90,7 +90,6 @@ typedef struct {
                                                    lock; else mode */
     int64_t                          seq;       /* -1: not published */
     int64_t                          czxid;
-    int32_t                          version;   /* of the znode's data */
     uint32_t                         renewals;  /* in the znode's data */
     ngx_uint_t                       holds;
     ngx_atomic_uint_t                gen;
@@ -157,13 +156,6 @@ ngx_int_t zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path,
     zkl_child_t *child, int64_t czxid, ngx_uint_t index, uint32_t *record);
 
 /*
- * Moves a record of an adopted slot to zone's slot.  The record stays in the
- * cell, becomes open, and keeps the deadline and all other fields but the
- * version of the data.  was is the mode in the znode's name.
- */
-void zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_mode_t was);
-
-/*
  * Gives the chunks of an adopted slot to another slot of this worker, with the
  * records that have moved there.  The other records, which have ended, are
  * freed, because the session is over.
@@ -171,39 +163,27 @@ void zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_mode_t was);
 void zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to);
 
 /*
- * open() marks an own record as open.  regain() marks the record as held again,
- * for the former lease or, with anew, for the claim data's ttl from now on; the
- * gate of the lease was taken over `term` times.
+ * open() marks a record as open, and moves a record of an adopted slot to
+ * zone's slot.  The record stays in the cell, and keeps the deadline and all
+ * other fields but the version of the data.  regain() marks the record as held
+ * again, for the former lease or, with anew, for the claim data's ttl from now
+ * on; the gate of the lease was taken over `term` times.
  */
 void zkl_record_open(zkl_zone_t *zone, uint32_t record);
 void zkl_record_regain(zkl_zone_t *zone, uint32_t record,
     zkl_claim_data_t *cdata, ngx_uint_t anew, uint32_t term);
 
 /*
- * The znode of an own record may be durable from now on.  The claim data that
- * make the znode durable get the ttl that record_ttl() returns afterwards.
+ * Notes that the znode of an own record may be durable from now on, by claim
+ * data that get the longest ttl that a holder was told, and the number of
+ * holds, without the remote request if the number counts the request: another
+ * session would count the request again.
  */
-void zkl_record_durable(zkl_zone_t *zone, uint32_t record);
+void zkl_record_durable(zkl_zone_t *zone, uint32_t record,
+    zkl_claim_data_t *cdata);
 
-/*
- * Returns the ttl of an own record; *was, if was is not NULL, is the mode in
- * the znode's name.
- */
-ngx_msec_t zkl_record_ttl(zkl_zone_t *zone, uint32_t record, zkl_mode_t *was);
-
-/*
- * Counts an own record under key, a hash that is not 0, until the record is
- * freed.  NGX_BUSY: max claims count under the key already.
- */
-ngx_int_t zkl_record_quota(zkl_zone_t *zone, uint32_t record, uint64_t key,
-    ngx_uint_t max);
-
-/*
- * A copy of an own record and its path, which points into the zone; returns how
- * the claim ends, as far as is known.
- */
-zkl_ending_e zkl_record_own(zkl_zone_t *zone, uint32_t record,
-    zkl_record_t *copy, ngx_str_t *path);
+/* Returns the ttl of an own record. */
+ngx_msec_t zkl_record_ttl(zkl_zone_t *zone, uint32_t record);
 
 /* Notes how an own record's claim ends, or is about to end. */
 void zkl_record_ending(zkl_zone_t *zone, uint32_t record, zkl_ending_e ending);
@@ -221,11 +201,11 @@ void zkl_record_bind(zkl_zone_t *zone, uint32_t record, uint32_t leader);
 void zkl_record_unbind(zkl_zone_t *zone, uint32_t record);
 
 /*
- * mode() changes the mode of an own record's claim.  The znode's name may still
+ * downgrade() makes an own record's claim a reader.  The znode's name may still
  * be that of the mode before, until named() is called.
  */
-void zkl_record_mode(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode);
-void zkl_record_named(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode);
+void zkl_record_downgrade(zkl_zone_t *zone, uint32_t record);
+void zkl_record_named(zkl_zone_t *zone, uint32_t record);
 
 /* Another znode has the data: no delete may use a version before a read. */
 void zkl_record_unread(zkl_zone_t *zone, uint32_t record);
@@ -240,19 +220,11 @@ void zkl_record_keep(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
  */
 void zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t lease);
 
-/*
- * Whether the lease of an own held record is over at now.  NGX_OK: over, and
- * cannot be renewed any more; NGX_AGAIN: not over, *lease is the deadline.
- */
-ngx_int_t zkl_record_lease_over(zkl_zone_t *zone, uint32_t record,
-    ngx_msec_t now, ngx_msec_t *lease);
+/* The deadline of an own record; 0: none, or the lease is over. */
+ngx_msec_t zkl_record_lease(zkl_zone_t *zone, uint32_t record);
 
 /* Closes the lease of an own record for renewal, whatever the deadline. */
 void zkl_record_close(zkl_zone_t *zone, uint32_t record);
-
-/* The deadline of an own record.  NGX_DECLINED: the lease is over. */
-ngx_int_t zkl_record_lease(zkl_zone_t *zone, uint32_t record,
-    ngx_msec_t *lease);
 
 /*
  * Notes that the data of an own claim were read with that version and number of
@@ -282,13 +254,6 @@ int32_t zkl_record_version(zkl_zone_t *zone, uint32_t record);
  * here, perhaps by a worker that has read the data meanwhile.
  */
 ngx_uint_t zkl_record_said(zkl_zone_t *zone, uint32_t record, zkl_said_t *said,
-    zkl_claim_data_t *cdata);
-
-/*
- * Puts the number of holds into claim data, without the remote request if the
- * number counts the request: another session would count the request again.
- */
-void zkl_record_counted(zkl_zone_t *zone, uint32_t record,
     zkl_claim_data_t *cdata);
 
 /* Puts the fields of an own held record into claim data, to be written. */

@@ -41,9 +41,10 @@
 
 /*
  * Tells that the claim of a record was held, for `held` milliseconds, and is
- * not any more.  The record is still there.
+ * not any more.  The record is still there, in cell.
  */
-typedef void (*zkl_ended_pt)(void *data, uint32_t record, ngx_msec_t held);
+typedef void (*zkl_ended_pt)(void *data, uint32_t record, zkl_cell_t *cell,
+    ngx_msec_t held);
 
 
 /* a slot, as the slot's keeper has the slot */
@@ -64,9 +65,6 @@ typedef struct {
     ngx_uint_t                  next;       /* the first cell to try in chunk */
     ngx_uint_t                  place;      /* the first place to try for an
                                                errand */
-
-    u_char                      random[256];
-    size_t                      nrandom;    /* bytes of random that are left */
 
     ngx_msec_t                  full;       /* the last log of a full zone */
 

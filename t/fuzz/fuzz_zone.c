@@ -320,7 +320,7 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
     case 5:
         if (k->mode == ZKL_WRITE || k->mode == ZKL_MUTEX) {
             k->mode = ZKL_READ;
-            zkl_record_mode(own, k->id.record, k->mode);
+            zkl_record_downgrade(own, k->id.record);
         }
         break;
 

@@ -684,7 +684,9 @@ MUTANTS = [
      '        zkl_lock_list(lock);\n    }\n', 1000),
 
     ('the end of a claim rings no sibling', 'shm/record.c:zkl_record_end',
-     '    zkl_doorbell_watchers(zone->map, record, 0);\n', '', 1000),
+     '    zkl_doorbell_watchers(zone->map, record, cell->mode != ZKL_NODE);\n',
+     '    ngx_memzero((void *) cell->watchers, sizeof(cell->watchers));\n',
+     1000),
 
     ('a claim that ended in a former lock is counted',
      'core/lock.c:zkl_lock_learn',
@@ -797,9 +799,8 @@ MUTANTS = [
      ('--rich --shortage', 20000)),
 
     ('a longer time is told while the claim becomes durable',
-     'core/replace.c',
-     '    zkl_record_durable(replace->zone, replace->record);\n\n',
-     '', 60000),
+     'shm/record.c:zkl_record_durable',
+     '    cell->durable = 1;\n', '', 60000),
 
     ('a delete that was never sent may have happened',
      'core/claim.c',
@@ -837,10 +838,8 @@ MUTANTS = [
         s->apart = s->replied;""", ('--sessions', 4000)),
 
     ('a claim that queues again counts by its old record', 'core/claim.c',
-     '(void) zkl_record_quota(worker->zone, id.record, claim->terms.quota,\n'
-     '                                NGX_MAX_UINT32_VALUE);',
-     '(void) zkl_record_quota(worker->zone, claim->id.record,\n'
-     '                  claim->terms.quota, NGX_MAX_UINT32_VALUE);',
+     'zkl_layout_cell(worker->zone->map, id.record),',
+     'zkl_layout_cell(worker->zone->map, claim->id.record),',
      ('--rich', 2000)),
 
     ("another gateway's claim is deleted by whatever version",
@@ -1002,7 +1001,7 @@ MUTANTS = [
      ('--rich', 12000)),
 
     ('a claim that another session counts has the version of before',
-     'shm/record.c:zkl_record_move',
+     'shm/record.c:zkl_record_open',
      '    cell->version = ZKL_UNREAD;\n', '', ('--rich', 12000)),
 
     ('a claim begins with the version of the claim before',
@@ -1131,8 +1130,8 @@ MUTANTS = [
      'cdata->gate_len = ZKL_GATE_LEN;', '', 500),
 
     ('the data of a durable claim have the ttl of the acquire',
-     'core/replace.c:zkl_replace_fill',
-     'cdata->ttl = ngx_max(cdata->ttl, (int64_t) ttl);', '', 2000),
+     'shm/record.c:zkl_record_durable',
+     '    cdata->ttl = ngx_max(cdata->ttl, (int64_t) cell->ttl);\n', '', 2000),
 
     ('a lease that is taken over has been counted here before',
      'core/claim.c:zkl_claim_inherit', 'claim->term = -1;', '', 500),
@@ -1181,11 +1180,10 @@ MUTANTS = [
 
     ('the record of a claim that is settled does not move',
      'core/claim.c:zkl_claim_take_read',
-     """        zkl_record_move(lock->worker->zone, claim->id.record,
-                        claim->named_mode);
-""", '', 500),
+     '        zkl_record_open(lock->worker->zone, claim->id.record);\n', '',
+     500),
 
-    ('a record that moves stays in its slot', 'shm/record.c:zkl_record_move',
+    ('a record that moves stays in its slot', 'shm/record.c:zkl_record_open',
      '    cell->slot = (uint16_t) zone->slot;\n', '', 500),
 
     ('the cells of a record that has moved go with the slot',
