@@ -504,7 +504,6 @@ zkl_worker_wakeup_handler(ngx_event_t *ev)
 
     zkl_doorbell_answer(worker->zone->map, worker->zone->slot, zkl_worker_ring,
                         worker);
-    zkl_serve_errands(worker, 0);
 
     if (worker->zone->map->orphans) {
         zkl_adopt_orphans(worker);
@@ -532,6 +531,11 @@ zkl_worker_ring(void *data, uint32_t record)
 
     ngx_log_debug1(NGX_LOG_DEBUG_HTTP, worker->log, 0,
                    "zk lock worker: rung for record %uD", record);
+
+    if (record >= worker->nclaims) {
+        zkl_serve_errand(worker, record - worker->nclaims);
+        return;
+    }
 
     /* a handler may subscribe again, or end another subscription */
 
@@ -984,6 +988,7 @@ zkl_worker_tell_transient(zkl_worker_t *worker,
 static void
 zkl_worker_sweep_handler(ngx_event_t *ev)
 {
+    ngx_uint_t     n;
     zkl_worker_t  *worker;
 
     worker = ngx_queue_data(ev, zkl_worker_t, sweep);
@@ -1006,7 +1011,10 @@ zkl_worker_sweep_handler(ngx_event_t *ev)
 
     zkl_doorbell_answer(worker->zone->map, worker->zone->slot, zkl_worker_ring,
                         worker);
-    zkl_serve_errands(worker, 1);
+
+    for (n = 0; n < ZKL_PLACES; n++) {
+        zkl_serve_errand(worker, n);
+    }
 
     zkl_worker_refuse_waiters(worker);
 

@@ -1,15 +1,16 @@
 
 /*
  * Doorbells: how one process makes another process's event loop look at a
- * record.
+ * record, or at an errand.
  *
- * A doorbell is a row of bits in the zone, a bit for each cell, with a summary
- * above the row, and an eventfd that wakes the worker.  A process that rings
- * sets the cell's bit, then the bit in the summary, then writes the eventfd;
- * the worker that answers clears the summary first.  So the worker sees each
- * ring, perhaps twice, unless the ringing process died in between.  Then the
- * worker's sweep finds a ring that is in the summary; a ring outside of the
- * summary waits for the next ring in the same word.
+ * A doorbell is a row of bits in the zone, a bit for each cell, and a bit for
+ * each errand behind the cells, with a summary above the row, and an eventfd
+ * that wakes the worker.  A process that rings sets the bit, then the bit in
+ * the summary, then writes the eventfd; the worker that answers clears the
+ * summary first.  So the worker sees each ring, perhaps twice, unless the
+ * ringing process died in between.  Then the worker's sweep finds a ring that
+ * is in the summary; a ring outside of the summary waits for the next ring in
+ * the same word.
  *
  * Several processes run this code at the same time, each on its event loop.  No
  * argument may be NULL.

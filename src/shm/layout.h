@@ -171,11 +171,9 @@ typedef struct {
     ngx_atomic_t               *moved;      /* by id: cell + 1 of a claim that
                                                was taken over */
     ngx_atomic_t               *bits;       /* the doorbells: of each slot a bit
-                                               for each cell */
+                                               for each cell and errand */
     ngx_atomic_t               *summaries;  /* of each slot a bit for each word
                                                of bits */
-    ngx_atomic_t               *mail;       /* of each slot a bit for each
-                                               errand */
     zkl_place_t                *places;     /* of errands */
     u_char                     *cells;
 

@@ -78,8 +78,7 @@ static void make(zkl_zone_t *zone, ngx_uint_t dying, fuzz_input_t *in);
 static void change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in);
 static void ask(zkl_zone_t *own, zkl_zone_t *other, known_t *k,
     ngx_uint_t how);
-static void seen(void *data, ngx_uint_t n, zkl_errand_t *errand,
-    ngx_atomic_uint_t word);
+static void serve(zkl_zone_t *zone, ngx_uint_t n);
 static void compare(zkl_zone_t **zones);
 static void tear(fuzz_input_t *in);
 static void meet(zkl_zone_t *zone, fuzz_input_t *in);
@@ -385,7 +384,7 @@ ask(zkl_zone_t *own, zkl_zone_t *other, known_t *k, ngx_uint_t how)
     if (how == 1 || how == 2) {
         stub_become(k->dying ? DYING : STAYING);
         nseen = 0;
-        zkl_errand_serve(own, 0, seen, own);
+        zkl_doorbell_answer(map, own->slot, rung, own);
 
         rule(nseen != 0 && last_seen == n
              && last_errand.ttl == errand.ttl
@@ -414,19 +413,28 @@ ask(zkl_zone_t *own, zkl_zone_t *other, known_t *k, ngx_uint_t how)
 
 
 static void
-seen(void *data, ngx_uint_t n, zkl_errand_t *errand, ngx_atomic_uint_t word)
+serve(zkl_zone_t *zone, ngx_uint_t n)
 {
-    ngx_uint_t  reply;
+    ngx_uint_t          reply;
+    zkl_errand_t        errand;
+    ngx_atomic_uint_t   word;
 
-    if (errand == NULL) {
-        (void) zkl_errand_free(data, n, &reply);
-        return;
+    switch (zkl_errand_look(zone, n, &errand, &word)) {
+
+    case NGX_OK:
+        nseen++;
+        last_seen = n;
+        last_word = word;
+        last_errand = errand;
+        break;
+
+    case NGX_DONE:
+        (void) zkl_errand_free(zone, n, &reply);
+        break;
+
+    default:
+        break;
     }
-
-    nseen++;
-    last_seen = n;
-    last_word = word;
-    last_errand = *errand;
 }
 
 
@@ -559,7 +567,11 @@ meet(zkl_zone_t *zone, fuzz_input_t *in)
             break;
 
         case 3:
-            zkl_errand_serve(zone, 1, seen, zone);
+
+            for (n = 0; n < ZKL_PLACES; n++) {
+                serve(zone, n);
+            }
+
             break;
 
         case 4:
@@ -576,7 +588,7 @@ meet(zkl_zone_t *zone, fuzz_input_t *in)
             break;
 
         default:
-            zkl_doorbell_answer(zone->map, zone->slot, rung, &op);
+            zkl_doorbell_answer(zone->map, zone->slot, rung, zone);
             zkl_zone_count(zone, &counts);
             rule(counts.slots <= map->nslots, "slots");
             break;
@@ -588,8 +600,11 @@ meet(zkl_zone_t *zone, fuzz_input_t *in)
 static void
 rung(void *data, uint32_t record)
 {
-    (void) data;
-    rule(record < map->ncells, "a sub of no cell: %u", record);
+    rule(record < map->ncells + ZKL_PLACES, "a ring of no cell: %u", record);
+
+    if (record >= map->ncells) {
+        serve(data, record - map->ncells);
+    }
 }
 
 

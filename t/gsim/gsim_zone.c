@@ -346,7 +346,8 @@ gsim_zone_check_errands(gsim_process_t *p)
             }
         }
 
-        rung = map->mail[(slot * ZKL_PLACES + n) / ZKL_WORD_BITS]
+        rung = map->bits[slot * map->nbits
+                         + (map->ncells + n) / ZKL_WORD_BITS]
                >> (n % ZKL_WORD_BITS) & 1;
 
         if (call != NULL ? state == ZKL_ERRAND_IDLE || call->errand != n

@@ -1269,10 +1269,12 @@ MUTANTS = [
      ('--rich', 15000)),
 
     ('a reply is that of whoever looks', 'shm/errand.c:zkl_errand_look',
-     'if (place->owner == self) {', 'if (1) {', ('--rich', 600)),
+     'return (place->owner == self) ? NGX_DONE', 'return 1 ? NGX_DONE',
+     ('--rich', 600)),
 
     ('who has asked is not rung', 'shm/errand.c:zkl_errand_reply',
-     '        zkl_errand_ring(zone->map, place->from, n);\n', '', 500),
+     '        zkl_doorbell_keeper(zone->map, place->from, '
+     'zone->map->ncells + n);\n', '', 500),
 
     ('a reply that comes late keeps its place',
      'core/serve.c:zkl_serve_errand',
