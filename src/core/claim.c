@@ -271,9 +271,10 @@ zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire, zkl_outcome_e *outcome)
         return NULL;
     }
 
+    claim->cell = zkl_layout_cell(worker->zone->map, claim->id.record);
+
     if (acquire->terms.quota != 0
-        && zkl_quota_take(worker->zone->map,
-                          zkl_layout_cell(worker->zone->map, claim->id.record),
+        && zkl_quota_take(worker->zone->map, claim->cell,
                           acquire->terms.quota, acquire->terms.max_claims)
            != NGX_OK)
     {
@@ -346,7 +347,7 @@ zkl_claim_note(zkl_claim_t *claim, zkl_acquire_t *acquire)
 
         claim->lease = zkl_now() + acquire->wait + claim->terms.grace;
 
-        zkl_record_keep(zone, claim->id.record, claim->ttl, claim->lease);
+        zkl_record_keep(claim->cell, claim->ttl, claim->lease);
     }
 
     if (claim->bound) {
@@ -1213,10 +1214,7 @@ zkl_claim_grant(zkl_claim_t *claim)
 static void
 zkl_claim_show(zkl_claim_t *claim)
 {
-    zkl_zone_t        *zone;
-    zkl_claim_data_t   cdata;
-
-    zone = claim->lock->worker->zone;
+    zkl_claim_data_t  cdata;
 
     zkl_claim_data_read(&cdata, (char *) claim->cdata, claim->cdata_len);
 
@@ -1224,12 +1222,12 @@ zkl_claim_show(zkl_claim_t *claim)
         return;
     }
 
-    if (zkl_record_version(zone, claim->id.record) != 0) {
+    if (claim->cell->version != 0) {
         zkl_claim_reread(claim, claim->watched);
         return;
     }
 
-    zkl_record_cdata(zone, claim->id.record, &cdata);
+    zkl_record_cdata(claim->cell, &cdata);
     zkl_claim_rewrite(claim, &cdata, 0);
 }
 
@@ -1457,8 +1455,7 @@ zkl_claim_detach(zkl_claim_t *claim)
 
     claim->timer.cancelable = 0;
 
-    zkl_record_keep(claim->lock->worker->zone, claim->id.record, claim->ttl,
-                    claim->lease);
+    zkl_record_keep(claim->cell, claim->ttl, claim->lease);
 
     zkl_claim_arm(claim, now);
 }
@@ -1474,7 +1471,7 @@ zkl_claim_part(zkl_claim_t *claim, zkl_outcome_e outcome)
 {
     ngx_msec_t  lease;
 
-    lease = zkl_record_lease(claim->lock->worker->zone, claim->id.record);
+    lease = claim->cell->lease;
 
     if (lease != 0 && (ngx_msec_int_t) (lease - claim->lease) > 0) {
 
@@ -1520,7 +1517,7 @@ zkl_claim_undelivered(zkl_claim_t *claim)
     lease = zkl_now() + claim->terms.grace;
 
     if ((ngx_msec_int_t) (granted - lease) > 0) {
-        zkl_record_cut(claim->lock->worker->zone, claim->id.record, lease);
+        zkl_record_cut(claim->cell, lease);
     }
 
     zkl_claim_lease(claim);
@@ -1548,7 +1545,7 @@ zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n)
         claim->event = NULL;
         claim->timer.cancelable = 1;
 
-        zkl_record_keep(zone, claim->id.record, claim->ttl, now + claim->ttl);
+        zkl_record_keep(claim->cell, claim->ttl, now + claim->ttl);
 
         /* a claim that queued again has had no leader since then */
 
@@ -1593,7 +1590,7 @@ zkl_claim_lease(zkl_claim_t *claim)
         && !zkl_ahead(worker->zone->own->alive))
     {
         zkl_claim_tell(claim, ZKL_EVENT_LOST, "session");
-        zkl_record_ending(worker->zone, claim->id.record, ZKL_ENDING_LOST);
+        zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
         zkl_claim_end(claim, ZKL_UNREACHABLE);
         return;
     }
@@ -1603,7 +1600,7 @@ zkl_claim_lease(zkl_claim_t *claim)
         return;
     }
 
-    lease = zkl_record_lease(worker->zone, claim->id.record);
+    lease = claim->cell->lease;
 
     if (lease != 0 && (ngx_msec_int_t) (lease - now) > 0) {
 
@@ -1616,7 +1613,7 @@ zkl_claim_lease(zkl_claim_t *claim)
         return;
     }
 
-    zkl_record_close(worker->zone, claim->id.record);
+    zkl_record_close(claim->cell);
 
     ngx_log_error(NGX_LOG_INFO, worker->log, 0, claim->state == ZKL_HELD
                   ? "a lease of \"%V\" is over"
@@ -1812,8 +1809,7 @@ zkl_claim_expire_delete(zkl_claim_t *claim)
         return;
     }
 
-    op->version = zkl_record_version(claim->lock->worker->zone,
-                                     claim->id.record);
+    op->version = (int32_t) claim->cell->version;
     op->gather = !claim->lock->node;
 
     zkl_session_send(op);
@@ -1826,8 +1822,7 @@ zkl_claim_note_expired(zkl_claim_t *claim)
     if (claim->lost || claim->outcome == ZKL_TIMED_OUT
         || claim->outcome == ZKL_CONFLICT)
     {
-        zkl_record_ending(claim->lock->worker->zone, claim->id.record,
-                          ZKL_ENDING_EXPIRED);
+        zkl_record_ending(claim->cell, ZKL_ENDING_EXPIRED);
     }
 }
 
@@ -1904,7 +1899,7 @@ zkl_claim_sweep_held(zkl_claim_t *claim)
 
     lock = claim->lock;
 
-    lease = zkl_record_lease(lock->worker->zone, claim->id.record);
+    lease = claim->cell->lease;
 
     if (lease != 0 && lease != claim->lease) {
         claim->lease = lease;
@@ -2251,13 +2246,12 @@ zkl_claim_tell_durable(zkl_claim_t *claim)
 
     /* the lease that a client has renewed meanwhile may be longer */
 
-    lease = zkl_record_lease(worker->zone, claim->id.record);
+    lease = claim->cell->lease;
 
     if (lease == 0 || (ngx_msec_int_t) (zkl_now() + claim->ttl - lease) > 0) {
         claim->lease = zkl_now() + claim->ttl;
 
-        zkl_record_keep(worker->zone, claim->id.record, claim->ttl,
-                        claim->lease);
+        zkl_record_keep(claim->cell, claim->ttl, claim->lease);
     }
 
     zkl_claim_watch(claim);
@@ -2569,14 +2563,14 @@ zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 
     /* with async no client was told of a renewal elsewhere: a moment's grace */
 
-    (void) zkl_record_renewed(worker->zone, claim->id.record, version,
-                              cdata->renewals, (ngx_msec_t) cdata->ttl,
-                              cdata->async ? 1 : 0, 0);
+    (void) zkl_record_renewed(claim->cell, version, cdata->renewals,
+                              (ngx_msec_t) cdata->ttl, cdata->async ? 1 : 0,
+                              0);
 
-    lease = zkl_record_lease(worker->zone, claim->id.record);
+    lease = claim->cell->lease;
 
     if (lease == 0 || !zkl_ahead(lease)) {
-        zkl_record_close(worker->zone, claim->id.record);
+        zkl_record_close(claim->cell);
 
         op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL, zkl_claim_take_expired);
 
@@ -2684,7 +2678,7 @@ zkl_claim_take_missed(zkl_claim_t *claim)
         /* the znode got the new name, or is gone */
 
         claim->named_mode = claim->entry.mode;
-        zkl_record_named(worker->zone, claim->id.record);
+        zkl_record_named(claim->cell);
         zkl_claim_take(claim);
         return;
     }
@@ -2698,7 +2692,7 @@ zkl_claim_take_missed(zkl_claim_t *claim)
         || (claim->adoption != NULL
             && zkl_adopt_ended(claim->adoption)))
     {
-        zkl_record_ending(worker->zone, claim->id.record, ZKL_ENDING_LOST);
+        zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
     }
 
     claim->lost = !claim->doubtful;
@@ -2728,7 +2722,7 @@ zkl_claim_renamed(zkl_claim_t *claim)
     claim->named_mode = ZKL_READ;
 
     zkl_record_downgrade(zone, claim->id.record);
-    zkl_record_named(zone, claim->id.record);
+    zkl_record_named(claim->cell);
 
     return NGX_OK;
 }
@@ -2742,10 +2736,8 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
     uint32_t     term;
     ngx_uint_t   anew;
     zkl_lock_t  *lock;
-    zkl_zone_t  *zone;
 
     lock = claim->lock;
-    zone = lock->worker->zone;
 
     /* each takeover counts one: more than this one is another session's */
 
@@ -2754,10 +2746,10 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 
     claim->term = term;
 
-    zkl_record_regain(zone, claim->id.record, cdata, anew, term);
-    (void) zkl_record_renewed(zone, claim->id.record, version, cdata->renewals,
+    zkl_record_regain(claim->cell, cdata, anew, term);
+    (void) zkl_record_renewed(claim->cell, version, cdata->renewals,
                               (ngx_msec_t) cdata->ttl, 0, 0);
-    (void) zkl_record_said(zone, claim->id.record, &claim->said, cdata);
+    (void) zkl_record_said(claim->cell, &claim->said, cdata);
 
     claim->granted = zkl_now();
     claim->lost = 0;
@@ -2973,6 +2965,7 @@ zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
         }
     }
 
+    claim->cell = zkl_layout_cell(worker->zone->map, claim->id.record);
     claim->named = child->id.record;
     ngx_memcpy(claim->id.random, child->id.random, ZKL_RANDOM_LEN);
     claim->entry.mode = child->mode;
@@ -3057,7 +3050,7 @@ zkl_claim_forsake(zkl_claim_t *claim)
         return;
     }
 
-    zkl_record_ending(worker->zone, claim->id.record, ZKL_ENDING_FORSAKEN);
+    zkl_record_ending(claim->cell, ZKL_ENDING_FORSAKEN);
     zkl_record_free(worker->zone, claim->id.record);
 
     zkl_claim_forget(claim);
@@ -3122,16 +3115,13 @@ zkl_claim_forget(zkl_claim_t *claim)
 ngx_int_t
 zkl_claim_keep(zkl_claim_t *claim, ngx_msec_t grace)
 {
-    ngx_msec_t   lease, until;
-    zkl_zone_t  *zone;
-
-    zone = claim->lock->worker->zone;
+    ngx_msec_t  lease, until;
 
     if (grace == 0) {
         return NGX_OK;
     }
 
-    lease = zkl_record_lease(zone, claim->id.record);
+    lease = claim->cell->lease;
 
     if (lease == 0) {
         return NGX_DECLINED;
@@ -3145,8 +3135,7 @@ zkl_claim_keep(zkl_claim_t *claim, ngx_msec_t grace)
         until = lease + 1;
     }
 
-    zkl_record_keep(zone, claim->id.record,
-                    zkl_record_ttl(zone, claim->id.record), until);
+    zkl_record_keep(claim->cell, claim->cell->ttl, until);
 
     return NGX_OK;
 }
@@ -3155,15 +3144,11 @@ zkl_claim_keep(zkl_claim_t *claim, ngx_msec_t grace)
 ngx_int_t
 zkl_claim_seen(zkl_claim_t *claim)
 {
-    zkl_zone_t  *zone;
-
-    zone = claim->lock->worker->zone;
-
-    if (zkl_record_lease(zone, claim->id.record) == 0) {
+    if (claim->cell->lease == 0) {
         return NGX_DECLINED;
     }
 
-    (void) zkl_record_seen(zone, claim->id.record, claim->ttl);
+    (void) zkl_record_seen(claim->cell, claim->ttl);
 
     return NGX_OK;
 }
@@ -3173,20 +3158,17 @@ ngx_int_t
 zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
     uint32_t renewals)
 {
-    ngx_msec_t   lease;
-    zkl_zone_t  *zone;
-
-    zone = claim->lock->worker->zone;
+    ngx_msec_t  lease;
 
     if (zkl_claim_seen(claim) != NGX_OK) {
         return NGX_DECLINED;
     }
 
     if (ttl == 0) {
-        ttl = zkl_record_ttl(zone, claim->id.record);
+        ttl = claim->cell->ttl;
     }
 
-    if (!zkl_record_knows(zone, claim->id.record, renewals)) {
+    if (renewals > claim->cell->renewals) {
 
         /*
          * The lease is this renewal's, and not that of the one before, whose
@@ -3194,8 +3176,7 @@ zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
          */
 
         claim->said.ttl = 0;
-        (void) zkl_record_renewed(zone, claim->id.record, version, renewals,
-                                  ttl, 0, 0);
+        (void) zkl_record_renewed(claim->cell, version, renewals, ttl, 0, 0);
     }
 
     if (claim->bound && !claim->terms.leased) {
@@ -3204,7 +3185,7 @@ zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
 
     lease = zkl_now() + ttl;
 
-    zkl_record_keep(zone, claim->id.record, ttl, lease);
+    zkl_record_keep(claim->cell, ttl, lease);
 
     if ((ngx_msec_int_t) (lease - claim->lease) < 0) {
         zkl_claim_lease(claim);
@@ -3217,17 +3198,15 @@ zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
 ngx_int_t
 zkl_claim_hold(zkl_claim_t *claim, ngx_uint_t less, zkl_listener_t *listener)
 {
-    ngx_uint_t   holds;
-    zkl_zone_t  *zone;
+    ngx_uint_t  holds;
 
-    zone = claim->lock->worker->zone;
     holds = zkl_claim_holds(claim);
 
     if (holds == 0 || (!less && holds == ZKL_HOLDS)) {
         return NGX_DECLINED;
     }
 
-    zkl_record_count(zone, claim->id.record, less ? holds - 1 : holds + 1, 0);
+    zkl_record_count(claim->cell, less ? holds - 1 : holds + 1, 0);
     zkl_claim_write(claim, listener);
 
     return NGX_OK;
@@ -3237,7 +3216,7 @@ zkl_claim_hold(zkl_claim_t *claim, ngx_uint_t less, zkl_listener_t *listener)
 ngx_uint_t
 zkl_claim_holds(zkl_claim_t *claim)
 {
-    return zkl_record_holds(claim->lock->worker->zone, claim->id.record);
+    return claim->cell->holds & ZKL_HOLDS;
 }
 
 
@@ -3245,8 +3224,7 @@ ngx_int_t
 zkl_claim_told(zkl_claim_t *claim, zkl_listener_t *listener)
 {
     if ((claim->lasting != ZKL_DURABLE && claim->replace == NULL)
-        || zkl_record_ttl(claim->lock->worker->zone, claim->id.record)
-           <= claim->said.ttl)
+        || claim->cell->ttl <= claim->said.ttl)
     {
         return NGX_OK;
     }
@@ -3284,20 +3262,17 @@ zkl_claim_write(zkl_claim_t *claim, zkl_listener_t *listener)
 static void
 zkl_claim_unwritten(zkl_claim_t *claim, zkl_rc_e rc)
 {
-    ngx_msec_t   ttl;
-    zkl_zone_t  *zone;
-
-    zone = claim->lock->worker->zone;
+    ngx_msec_t  ttl;
 
     if (claim->state == ZKL_HELD && !ngx_queue_empty(&claim->written)) {
-        zkl_record_count(zone, claim->id.record, claim->said.holds, 1);
+        zkl_record_count(claim->cell, claim->said.holds, 1);
 
         ttl = claim->said.ttl;
 
         if (ttl != 0 && claim->lasting == ZKL_DURABLE
-            && zkl_record_ttl(zone, claim->id.record) > ttl)
+            && claim->cell->ttl > ttl)
         {
-            zkl_record_keep(zone, claim->id.record, ttl, zkl_now() + ttl);
+            zkl_record_keep(claim->cell, ttl, zkl_now() + ttl);
             zkl_claim_lease(claim);
         }
     }
@@ -3465,7 +3440,7 @@ zkl_claim_cdata(zkl_claim_t *claim, zkl_claim_data_t *cdata)
         cdata->ttl = (int64_t) claim->said.ttl;
     }
 
-    zkl_record_cdata(claim->lock->worker->zone, claim->id.record, cdata);
+    zkl_record_cdata(claim->cell, cdata);
 
     if (claim->lasting == ZKL_DURABLE && claim->gate != NULL) {
         cdata->gate_len = ZKL_GATE_LEN;
@@ -3480,11 +3455,9 @@ static ngx_int_t
 zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version)
 {
-    ngx_int_t    rc;
-    ngx_msec_t   grace, seen;
-    zkl_zone_t  *zone;
+    ngx_int_t   rc;
+    ngx_msec_t  grace, seen;
 
-    zone = claim->lock->worker->zone;
     seen = zkl_claim_shorter(claim, cdata);
 
     claim->detached |= claim->entry.waiting;
@@ -3498,11 +3471,11 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *cdata,
      * the lease does not end before the time that the client was told.
      */
 
-    rc = zkl_record_renewed(zone, claim->id.record, version, cdata->renewals,
+    rc = zkl_record_renewed(claim->cell, version, cdata->renewals,
                             (ngx_msec_t) cdata->ttl, grace, seen);
 
     if (!cdata->async && cdata->index >= 0
-        && zkl_record_seen(zone, claim->id.record, claim->ttl) == NGX_OK)
+        && zkl_record_seen(claim->cell, claim->ttl) == NGX_OK)
     {
         rc = NGX_OK;
     }
@@ -3522,8 +3495,7 @@ zkl_claim_shorter(zkl_claim_t *claim, zkl_claim_data_t *cdata)
 {
     ngx_uint_t  shorter;
 
-    shorter = zkl_record_said(claim->lock->worker->zone, claim->id.record,
-                              &claim->said, cdata);
+    shorter = zkl_record_said(claim->cell, &claim->said, cdata);
 
     if (claim->bound && !claim->terms.leased) {
         return 0;
@@ -3537,8 +3509,7 @@ static void
 zkl_claim_renewed(zkl_claim_t *claim)
 {
     if (claim->state == ZKL_EXPIRING) {
-        zkl_record_ending(claim->lock->worker->zone, claim->id.record,
-                          ZKL_ENDING_UNKNOWN);
+        zkl_record_ending(claim->cell, ZKL_ENDING_UNKNOWN);
         zkl_claim_state(claim, claim->entry.waiting ? ZKL_WAIT : ZKL_HELD);
     }
 
@@ -3623,7 +3594,7 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *cdata)
         write = 1;
     }
 
-    ttl = zkl_record_ttl(claim->lock->worker->zone, claim->id.record);
+    ttl = claim->cell->ttl;
 
     if (claim->lasting == ZKL_DURABLE
         && cdata->ttl > 0 && (int64_t) ttl > cdata->ttl)
@@ -3638,9 +3609,7 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *cdata)
         zkl_claim_downgrade(claim);
 
     } else if (cdata->want_len != 0
-               && zkl_record_remote(claim->lock->worker->zone,
-                                    claim->id.record, cdata)
-                  == NGX_OK)
+               && zkl_record_remote(claim->cell, cdata) == NGX_OK)
     {
         /* counted once, however often the claim data have to be written */
 
@@ -3649,8 +3618,7 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *cdata)
     }
 
     if (zkl_claim_holds(claim) == 0) {
-        zkl_record_ending(claim->lock->worker->zone, claim->id.record,
-                          ZKL_ENDING_RELEASED);
+        zkl_record_ending(claim->cell, ZKL_ENDING_RELEASED);
         zkl_claim_end(claim, ZKL_CANCELLED);
         return 0;
     }
@@ -3711,8 +3679,7 @@ zkl_claim_rewrite_handler(zkl_op_t *op)
 
         /* the renewals that were written are known */
 
-        (void) zkl_record_renewed(claim->lock->worker->zone, claim->id.record,
-                                  op->version, 0, 0, 0, 0);
+        (void) zkl_record_renewed(claim->cell, op->version, 0, 0, 0, 0);
 
         if (!claim->changed && claim->state == ZKL_HELD) {
             claim->said.holds = (uint32_t) zkl_claim_holds(claim);
@@ -3858,7 +3825,7 @@ zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome)
 
     if (claim->state == ZKL_HELD) {
         zkl_claim_tell(claim, ZKL_EVENT_LOST, "released");
-        zkl_record_let_go(lock->worker->zone, claim->id.record);
+        zkl_record_let_go(claim->cell);
     }
 
     zkl_record_end(lock->worker->zone, claim->id.record);
@@ -3889,7 +3856,7 @@ zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome)
 
     /* siblings that wait behind the claim ask ZooKeeper from now on */
 
-    zkl_record_close(claim->lock->worker->zone, claim->id.record);
+    zkl_record_close(claim->cell);
 
     zkl_claim_state(claim, ZKL_EXPIRING);
     zkl_claim_expire(claim);
@@ -3961,8 +3928,7 @@ zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather)
                                              &claim->entry);
 
     } else if (claim->watched) {
-        op->version = zkl_record_version(claim->lock->worker->zone,
-                                         claim->id.record);
+        op->version = (int32_t) claim->cell->version;
     }
 
     zkl_session_send(op);
@@ -4127,7 +4093,7 @@ zkl_claim_done(zkl_claim_t *claim)
     zkl_record_end(worker->zone, claim->id.record);
 
     if (claim->lost) {
-        zkl_record_lose(worker->zone, claim->id.record);
+        zkl_record_lose(claim->cell);
     }
 
     zkl_record_free(worker->zone, claim->id.record);
@@ -4453,12 +4419,13 @@ zkl_claim_requeue(zkl_claim_t *claim)
         return;
     }
 
+    claim->cell = zkl_layout_cell(worker->zone->map, id.record);
+
     if (claim->terms.quota != 0) {
 
         /* the record of before, which is freed soon, counts, too */
 
-        (void) zkl_quota_take(worker->zone->map,
-                              zkl_layout_cell(worker->zone->map, id.record),
+        (void) zkl_quota_take(worker->zone->map, claim->cell,
                               claim->terms.quota, NGX_MAX_UINT32_VALUE);
     }
 
@@ -4467,7 +4434,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
     }
 
     if (claim->terms.keyed) {
-        zkl_record_keep(worker->zone, id.record, claim->ttl, claim->lease);
+        zkl_record_keep(claim->cell, claim->ttl, claim->lease);
     }
 
     worker->claims[claim->id.record] = NULL;
@@ -4578,14 +4545,12 @@ zkl_claim_session_over(zkl_claim_t *claim)
     case ZKL_CREATE:
     case ZKL_RECOVER:
     case ZKL_WAIT:
-        zkl_record_ending(claim->lock->worker->zone, claim->id.record,
-                          ZKL_ENDING_LOST);
+        zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
         zkl_claim_requeue(claim);
         break;
 
     case ZKL_HELD:
-        zkl_record_ending(claim->lock->worker->zone, claim->id.record,
-                          ZKL_ENDING_LOST);
+        zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
         zkl_claim_lost(claim);
         break;
 

@@ -170,9 +170,8 @@ zkl_serve_release(zkl_claim_t *claim, zkl_errand_t *errand,
         return ZKL_REPLY_NONE;
     }
 
-    zkl_record_ending(worker->zone, claim->id.record, errand->forced
-                                                      ? ZKL_ENDING_BROKEN
-                                                      : ZKL_ENDING_RELEASED);
+    zkl_record_ending(claim->cell, errand->forced ? ZKL_ENDING_BROKEN
+                                                  : ZKL_ENDING_RELEASED);
 
     if (claim->state == ZKL_TAKE) {
 

@@ -65,7 +65,8 @@ typedef struct {
                                                over */
     ngx_atomic_t                ttl;
     ngx_atomic_t                version;    /* of the znode's data at the last
-                                               read */
+                                               read, or UNREAD: the lease is
+                                               right up to that version */
     ngx_atomic_t                renewals;   /* in the znode's data */
     ngx_atomic_t                holds;      /* the number of holds, 0: not held
                                                (any more); upper half: the last

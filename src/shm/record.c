@@ -332,13 +332,10 @@ zkl_record_open(zkl_zone_t *zone, uint32_t record)
 
 
 void
-zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata,
-    ngx_uint_t anew, uint32_t term)
+zkl_record_regain(zkl_cell_t *cell, zkl_claim_data_t *cdata, ngx_uint_t anew,
+    uint32_t term)
 {
-    ngx_msec_t   ttl, lease;
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
+    ngx_msec_t  ttl, lease;
 
     cell->term = term;
 
@@ -360,13 +357,6 @@ zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata,
     ngx_memory_barrier();
 
     cell->state = ZKL_RECORD_HELD;
-}
-
-
-ngx_msec_t
-zkl_record_ttl(zkl_zone_t *zone, uint32_t record)
-{
-    return zkl_layout_cell(zone->map, record)->ttl;
 }
 
 
@@ -473,24 +463,20 @@ zkl_record_downgrade(zkl_zone_t *zone, uint32_t record)
 
 
 void
-zkl_record_named(zkl_zone_t *zone, uint32_t record)
+zkl_record_named(zkl_cell_t *cell)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
     cell->was = cell->mode;
 
-    zkl_record_unread(zone, record);
+    zkl_record_unread(cell);
 }
 
 
 /* The data may have renewals that were not read. */
 
 void
-zkl_record_unread(zkl_zone_t *zone, uint32_t record)
+zkl_record_unread(zkl_cell_t *cell)
 {
-    zkl_layout_cell(zone->map, record)->version = ZKL_UNREAD;
+    cell->version = ZKL_UNREAD;
 }
 
 
@@ -585,19 +571,15 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
 
 
 void
-zkl_record_ending(zkl_zone_t *zone, uint32_t record, zkl_ending_e ending)
+zkl_record_ending(zkl_cell_t *cell, zkl_ending_e ending)
 {
-    zkl_layout_cell(zone->map, record)->ending = (uint8_t) ending;
+    cell->ending = (uint8_t) ending;
 }
 
 
 void
-zkl_record_lose(zkl_zone_t *zone, uint32_t record)
+zkl_record_lose(zkl_cell_t *cell)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
     if (cell->ending == ZKL_ENDING_RELEASED
         || cell->ending == ZKL_ENDING_BROKEN)
     {
@@ -607,12 +589,8 @@ zkl_record_lose(zkl_zone_t *zone, uint32_t record)
 
 
 void
-zkl_record_let_go(zkl_zone_t *zone, uint32_t record)
+zkl_record_let_go(zkl_cell_t *cell)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
     if (cell->ending == ZKL_ENDING_UNKNOWN) {
         cell->ending = ZKL_ENDING_RELEASED;
     }
@@ -1043,25 +1021,16 @@ zkl_record_get(zkl_zone_t *zone, uint32_t record, const zkl_id_t *id,
 
 
 void
-zkl_record_keep(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
-    ngx_msec_t lease)
+zkl_record_keep(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t lease)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
     cell->ttl = ttl;
     cell->lease = lease ? lease : 1;
 }
 
 
 void
-zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t lease)
+zkl_record_cut(zkl_cell_t *cell, ngx_msec_t lease)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
     if (cell->delivery == ZKL_DELIVERED) {
         cell->delivery = ZKL_UNDELIVERED;
         cell->lease = lease ? lease : 1;
@@ -1070,27 +1039,16 @@ zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t lease)
 
 
 void
-zkl_record_close(zkl_zone_t *zone, uint32_t record)
+zkl_record_close(zkl_cell_t *cell)
 {
-    zkl_layout_cell(zone->map, record)->lease = 0;
-}
-
-
-ngx_msec_t
-zkl_record_lease(zkl_zone_t *zone, uint32_t record)
-{
-    return zkl_layout_cell(zone->map, record)->lease;
+    cell->lease = 0;
 }
 
 
 ngx_int_t
-zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
-    uint32_t renewals, ngx_msec_t ttl, ngx_msec_t grace, ngx_msec_t seen)
+zkl_record_renewed(zkl_cell_t *cell, int32_t version, uint32_t renewals,
+    ngx_msec_t ttl, ngx_msec_t grace, ngx_msec_t seen)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
     /* may go down: the versions of a renamed znode begin at 0 again */
 
     cell->version = (uint32_t) version;
@@ -1109,13 +1067,6 @@ zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
     cell->renewals = renewals;
 
     return NGX_OK;
-}
-
-
-ngx_uint_t
-zkl_record_knows(zkl_zone_t *zone, uint32_t record, uint32_t renewals)
-{
-    return renewals <= zkl_layout_cell(zone->map, record)->renewals;
 }
 
 
@@ -1141,20 +1092,10 @@ zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t grace,
 }
 
 
-int32_t
-zkl_record_version(zkl_zone_t *zone, uint32_t record)
-{
-    return (int32_t) zkl_layout_cell(zone->map, record)->version;
-}
-
-
 ngx_int_t
-zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl)
+zkl_record_seen(zkl_cell_t *cell, ngx_msec_t ttl)
 {
-    ngx_uint_t   undelivered;
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
+    ngx_uint_t  undelivered;
 
     if (cell->state != ZKL_RECORD_HELD) {
         return NGX_DECLINED;
@@ -1173,18 +1114,14 @@ zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl)
 
 
 ngx_uint_t
-zkl_record_said(zkl_zone_t *zone, uint32_t record, zkl_said_t *said,
-    zkl_claim_data_t *cdata)
+zkl_record_said(zkl_cell_t *cell, zkl_said_t *said, zkl_claim_data_t *cdata)
 {
-    ngx_uint_t   shorter;
-    ngx_msec_t   ttl;
-    zkl_cell_t  *cell;
+    ngx_uint_t  shorter;
+    ngx_msec_t  ttl;
 
     if (cdata->index < 0) {
         return 0;
     }
-
-    cell = zkl_layout_cell(zone->map, record);
 
     ttl = (ngx_msec_t) cdata->ttl;
 
@@ -1201,12 +1138,8 @@ zkl_record_said(zkl_zone_t *zone, uint32_t record, zkl_said_t *said,
 
 
 void
-zkl_record_cdata(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
+zkl_record_cdata(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
     cdata->index = cell->index;
     cdata->czxid = cell->czxid;
     cdata->renewals = (uint32_t) cell->renewals;
@@ -1224,13 +1157,10 @@ zkl_record_cdata(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
 
 
 void
-zkl_record_durable(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
+zkl_record_durable(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 {
     uint32_t           remote;
     ngx_atomic_uint_t  holds;
-    zkl_cell_t        *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
 
     cell->durable = 1;
 
@@ -1254,33 +1184,19 @@ zkl_record_durable(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
 }
 
 
-ngx_uint_t
-zkl_record_holds(zkl_zone_t *zone, uint32_t record)
-{
-    return zkl_layout_cell(zone->map, record)->holds & ZKL_HOLDS;
-}
-
-
 void
-zkl_record_count(zkl_zone_t *zone, uint32_t record, ngx_uint_t holds,
-    ngx_uint_t anew)
+zkl_record_count(zkl_cell_t *cell, ngx_uint_t holds, ngx_uint_t anew)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
     cell->holds = anew ? holds : (cell->holds & ~ZKL_HOLDS) | holds;
 }
 
 
 ngx_int_t
-zkl_record_remote(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
+zkl_record_remote(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 {
-    uint32_t            remote;
-    ngx_uint_t          n, less;
-    zkl_cell_t         *cell;
-    ngx_atomic_uint_t   mark;
-
-    cell = zkl_layout_cell(zone->map, record);
+    uint32_t           remote;
+    ngx_uint_t         n, less;
+    ngx_atomic_uint_t  mark;
 
     remote = ngx_crc32_short((u_char *) cdata->want, cdata->want_len);
     mark = (ngx_atomic_uint_t) remote << ZKL_HOLDS_BITS;

@@ -7,6 +7,9 @@
  * part, the claim has no record any more.  The keeper knows in private memory
  * which cells of a chunk are in use; the zone says at which cells records
  * start, so that a successor finds the records.
+ *
+ * The keeper may read its own cells everywhere, but writes to the cells only
+ * with the functions here, which know the order of the stores.
  */
 
 
@@ -170,8 +173,8 @@ void zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to);
  * on; the gate of the lease was taken over `term` times.
  */
 void zkl_record_open(zkl_zone_t *zone, uint32_t record);
-void zkl_record_regain(zkl_zone_t *zone, uint32_t record,
-    zkl_claim_data_t *cdata, ngx_uint_t anew, uint32_t term);
+void zkl_record_regain(zkl_cell_t *cell, zkl_claim_data_t *cdata,
+    ngx_uint_t anew, uint32_t term);
 
 /*
  * Notes that the znode of an own record may be durable from now on, by claim
@@ -179,18 +182,14 @@ void zkl_record_regain(zkl_zone_t *zone, uint32_t record,
  * holds, without the remote request if the number counts the request: another
  * session would count the request again.
  */
-void zkl_record_durable(zkl_zone_t *zone, uint32_t record,
-    zkl_claim_data_t *cdata);
-
-/* Returns the ttl of an own record. */
-ngx_msec_t zkl_record_ttl(zkl_zone_t *zone, uint32_t record);
+void zkl_record_durable(zkl_cell_t *cell, zkl_claim_data_t *cdata);
 
 /* Notes how an own record's claim ends, or is about to end. */
-void zkl_record_ending(zkl_zone_t *zone, uint32_t record, zkl_ending_e ending);
+void zkl_record_ending(zkl_cell_t *cell, zkl_ending_e ending);
 /* Notes that the claim was gone before any client released the claim. */
-void zkl_record_lose(zkl_zone_t *zone, uint32_t record);
+void zkl_record_lose(zkl_cell_t *cell);
 /* Notes that the gateway releases the claim, unless another end was noted. */
-void zkl_record_let_go(zkl_zone_t *zone, uint32_t record);
+void zkl_record_let_go(zkl_cell_t *cell);
 
 /*
  * bind() makes an own record's claim end with the worker; unbind() undoes that.
@@ -205,26 +204,22 @@ void zkl_record_unbind(zkl_zone_t *zone, uint32_t record);
  * be that of the mode before, until named() is called.
  */
 void zkl_record_downgrade(zkl_zone_t *zone, uint32_t record);
-void zkl_record_named(zkl_zone_t *zone, uint32_t record);
+void zkl_record_named(zkl_cell_t *cell);
 
 /* Another znode has the data: no delete may use a version before a read. */
-void zkl_record_unread(zkl_zone_t *zone, uint32_t record);
+void zkl_record_unread(zkl_cell_t *cell);
 
 /* Sets the ttl and the deadline of an own record unconditionally. */
-void zkl_record_keep(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
-    ngx_msec_t lease);
+void zkl_record_keep(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t lease);
 
 /*
  * Sets the deadline of an own held record whose client was not told of the
  * grant, unless another client was told.
  */
-void zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t lease);
-
-/* The deadline of an own record; 0: none, or the lease is over. */
-ngx_msec_t zkl_record_lease(zkl_zone_t *zone, uint32_t record);
+void zkl_record_cut(zkl_cell_t *cell, ngx_msec_t lease);
 
 /* Closes the lease of an own record for renewal, whatever the deadline. */
-void zkl_record_close(zkl_zone_t *zone, uint32_t record);
+void zkl_record_close(zkl_cell_t *cell);
 
 /*
  * Notes that the data of an own claim were read with that version and number of
@@ -235,16 +230,8 @@ void zkl_record_close(zkl_zone_t *zone, uint32_t record);
  * running lease becomes shorter only if the deadline is `seen`, which was read
  * last.
  */
-ngx_int_t zkl_record_renewed(zkl_zone_t *zone, uint32_t record,
-    int32_t version, uint32_t renewals, ngx_msec_t ttl, ngx_msec_t grace,
-    ngx_msec_t seen);
-
-/* Whether an own record has seen that many renewals in the data. */
-ngx_uint_t zkl_record_knows(zkl_zone_t *zone, uint32_t record,
-    uint32_t renewals);
-
-/* The version up to which an own record's lease is right, or UNREAD. */
-int32_t zkl_record_version(zkl_zone_t *zone, uint32_t record);
+ngx_int_t zkl_record_renewed(zkl_cell_t *cell, int32_t version,
+    uint32_t renewals, ngx_msec_t ttl, ngx_msec_t grace, ngx_msec_t seen);
 
 /*
  * Notes in said what the data of an own claim say now.  Returns whether the
@@ -253,22 +240,18 @@ int32_t zkl_record_version(zkl_zone_t *zone, uint32_t record);
  * up the renewals, too, and does not know for how long the claim was renewed
  * here, perhaps by a worker that has read the data meanwhile.
  */
-ngx_uint_t zkl_record_said(zkl_zone_t *zone, uint32_t record, zkl_said_t *said,
+ngx_uint_t zkl_record_said(zkl_cell_t *cell, zkl_said_t *said,
     zkl_claim_data_t *cdata);
 
 /* Puts the fields of an own held record into claim data, to be written. */
-void zkl_record_cdata(zkl_zone_t *zone, uint32_t record,
-    zkl_claim_data_t *cdata);
+void zkl_record_cdata(zkl_cell_t *cell, zkl_claim_data_t *cdata);
 
 /*
  * Notes that a client is told of an own claim's grant: the lease is not cut any
  * more.  NGX_OK: no client had been told before, and the lease counts from now;
  * NGX_DECLINED: a client had been told, or the claim is not held.
  */
-ngx_int_t zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl);
-
-/* How many holds an own record has at this moment. */
-ngx_uint_t zkl_record_holds(zkl_zone_t *zone, uint32_t record);
+ngx_int_t zkl_record_seen(zkl_cell_t *cell, ngx_msec_t ttl);
 
 /*
  * count() sets the number of holds of an own record; anew: as if no remote
@@ -276,10 +259,8 @@ ngx_uint_t zkl_record_holds(zkl_zone_t *zone, uint32_t record);
  * unless the request was counted before; NGX_DECLINED: the claim is not held,
  * or the number is the largest.
  */
-void zkl_record_count(zkl_zone_t *zone, uint32_t record, ngx_uint_t holds,
-    ngx_uint_t anew);
-ngx_int_t zkl_record_remote(zkl_zone_t *zone, uint32_t record,
-    zkl_claim_data_t *cdata);
+void zkl_record_count(zkl_cell_t *cell, ngx_uint_t holds, ngx_uint_t anew);
+ngx_int_t zkl_record_remote(zkl_cell_t *cell, zkl_claim_data_t *cdata);
 
 /*
  * Calls handler for each record of an adopted slot; handler may free the

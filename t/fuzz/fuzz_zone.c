@@ -324,12 +324,14 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
         break;
 
     case 6:
-        zkl_record_keep(own, k->id.record, 20, stub_clock + fuzz_byte(in));
+        zkl_record_keep(zkl_layout_cell(map, k->id.record), 20,
+                        stub_clock + fuzz_byte(in));
         break;
 
     case 7:
         how = fuzz_byte(in);
-        zkl_record_count(own, k->id.record, how & 127, how > 127);
+        zkl_record_count(zkl_layout_cell(map, k->id.record), how & 127,
+                         how > 127);
         break;
 
     case 8:

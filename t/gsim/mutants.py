@@ -115,8 +115,8 @@ MUTANTS = [
 
     ('a renewal that a dead worker had not heard of is lost',
      'core/claim.c:zkl_claim_secure',
-     '    (void) zkl_record_renewed(worker->zone,',
-     '    if (0) (void) zkl_record_renewed(worker->zone,', 2000),
+     '    (void) zkl_record_renewed(claim->cell,',
+     '    if (0) (void) zkl_record_renewed(claim->cell,', 2000),
 
     ('a gap is trusted', 'base/view.c',
      '&& (entry->seq == 0\n'
@@ -171,8 +171,7 @@ MUTANTS = [
 
     ('a lease ends though another gateway renewed it',
      'core/claim.c:zkl_claim_expire_delete',
-     'op->version = zkl_record_version(claim->lock->worker->zone,'
-     '\n                                                  claim->id.record);',
+     'op->version = (int32_t) claim->cell->version;',
      'op->version = -1;', 2000),
 
     ('the living are adopted', 'shm/zone.c',
@@ -779,8 +778,7 @@ MUTANTS = [
 
     ('a claim that is withdrawn is one that waits',
      'core/claim.c:zkl_claim_withdraw',
-     'zkl_record_close(claim->lock->worker->zone, claim->id.record);', '',
-     60000),
+     'zkl_record_close(claim->cell);', '', 60000),
 
     ('who left with a key loses the place when the wait is over',
      'core/claim.c',
@@ -838,8 +836,9 @@ MUTANTS = [
         s->apart = s->replied;""", ('--sessions', 4000)),
 
     ('a claim that queues again counts by its old record', 'core/claim.c',
-     'zkl_layout_cell(worker->zone->map, id.record),',
-     'zkl_layout_cell(worker->zone->map, claim->id.record),',
+     '(void) zkl_quota_take(worker->zone->map, claim->cell,',
+     '(void) zkl_quota_take(worker->zone->map,\n'
+     '                  zkl_layout_cell(worker->zone->map, claim->id.record),',
      ('--rich', 2000)),
 
     ("another gateway's claim is deleted by whatever version",
@@ -997,8 +996,7 @@ MUTANTS = [
 
     ('a claim with another name has the version of the name before',
      'shm/record.c:zkl_record_unread',
-     '    zkl_layout_cell(zone->map, record)->version = ZKL_UNREAD;\n', '',
-     ('--rich', 12000)),
+     '    cell->version = ZKL_UNREAD;\n', '(void) cell;', ('--rich', 12000)),
 
     ('a claim that another session counts has the version of before',
      'shm/record.c:zkl_record_open',
@@ -1045,7 +1043,7 @@ MUTANTS = [
     ('a claim with a key that queues again has no deadline',
      'core/claim.c:zkl_claim_requeue',
      """    if (claim->terms.keyed) {
-        zkl_record_keep(worker->zone, id.record, claim->ttl, claim->lease);
+        zkl_record_keep(claim->cell, claim->ttl, claim->lease);
     }
 """, '', 1000),
 
@@ -1141,8 +1139,7 @@ MUTANTS = [
 
     ('a claim that another session counts has ended',
      'core/claim.c:zkl_claim_forsake',
-     'zkl_record_ending(worker->zone, claim->id.record, '
-     'ZKL_ENDING_FORSAKEN);',
+     'zkl_record_ending(claim->cell, ZKL_ENDING_FORSAKEN);',
      'zkl_record_end(worker->zone, claim->id.record);', 2000),
 
     ('the entry of an adopted claim that ends stays',
