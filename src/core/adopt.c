@@ -126,7 +126,7 @@ zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone)
 
     adoption->session = zkl_session_open(worker->conf, &worker->mailbox,
                                          &zkl_adopt_events, adoption, &key,
-                                         zkl_zone_alive(zone), worker->log);
+                                         &zone->own->alive, worker->log);
     if (adoption->session == NULL) {
         zkl_adopt_free(adoption);
         zkl_zone_abandon(zone);
@@ -160,10 +160,12 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
     uint32_t      n;
     ngx_int_t     rc;
     ngx_uint_t    ended, lease;
+    zkl_cell_t   *cell;
     zkl_zone_t   *zone;
 
     zone = adoption->zone;
     n = record->id.record;
+    cell = zkl_layout_cell(zone->map, n);
 
     if (adoption->worker->claims[n] != NULL) {
         return;
@@ -173,7 +175,7 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
 
         /* the session was over before the worker died */
 
-        zkl_record_ending(zone, n, ZKL_ENDING_FORSAKEN);
+        zkl_record_ending(cell, ZKL_ENDING_FORSAKEN);
         zkl_record_free(zone, n);
         return;
     }
@@ -185,7 +187,7 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
 
         /* the connection that held the claim has ended with the worker */
 
-        zkl_record_let_go(zone, n);
+        zkl_record_let_go(cell);
     }
 
     if (!lease && !record->durable && (!ended || record->seq == -1)) {
@@ -210,7 +212,7 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
 
         /* the worker has found the entry, and has a claim */
 
-        zkl_record_ending(zone, n, ZKL_ENDING_FORSAKEN);
+        zkl_record_ending(cell, ZKL_ENDING_FORSAKEN);
         zkl_record_free(zone, n);
 
     } else {

@@ -1148,9 +1148,9 @@ zkl_call_inspect(zkl_call_t *call)
 static void
 zkl_call_inspect_handler(zkl_op_t *op)
 {
-    ngx_int_t     rc;
     zkl_call_t   *call;
     zkl_lock_t   *lock;
+    zkl_found_e   found;
     zkl_record_t  record;
 
     call = op->data;
@@ -1192,21 +1192,21 @@ zkl_call_inspect_handler(zkl_op_t *op)
     call->infos[0].child.mode = call->token.mode;
     call->infos[0].child.seq = call->token.seq;
 
-    rc = zkl_record_read(call->worker->zone, &call->token.id, &call->path,
-                         &record);
+    found = zkl_record_read(call->worker->zone, &call->token.id, &call->path,
+                            &record);
 
     if (call->reply == ZKL_REPLY_COUNTED) {
 
         zkl_call_note_ttl(&call->infos[0]);
 
-        if (rc == NGX_OK) {
+        if (found == ZKL_FOUND) {
             zkl_call_note_record(&call->infos[0], &record);
         }
 
         call->infos[0].held = 1;
         zkl_call_tell(call, ZKL_CALL_OK);
 
-    } else if (rc == NGX_OK && record.seq == call->token.seq
+    } else if (found == ZKL_FOUND && record.seq == call->token.seq
                && record.state != ZKL_RECORD_OPEN
                && call->reply != ZKL_REPLY_ABSENT
                && (op->owner != 0 || zkl_ahead(record.alive)))
@@ -1578,7 +1578,6 @@ zkl_call_set_handler(zkl_op_t *op)
 static void
 zkl_call_ask(zkl_call_t *call, ngx_uint_t newer)
 {
-    ngx_int_t          rc;
     zkl_claim_t       *claim;
     zkl_reply_e        reply;
     zkl_errand_t       errand;
@@ -1588,9 +1587,11 @@ zkl_call_ask(zkl_call_t *call, ngx_uint_t newer)
 
     worker = call->worker;
 
-    rc = zkl_record_read(worker->zone, &call->token.id, &call->path, &record);
-
-    if (call->name.len != 0 || rc != NGX_OK || record.seq != call->token.seq) {
+    if (call->name.len != 0
+        || zkl_record_read(worker->zone, &call->token.id, &call->path, &record)
+           != ZKL_FOUND
+        || record.seq != call->token.seq)
+    {
         zkl_call_reply(call, ZKL_REPLY_ABSENT);
         return;
     }
@@ -1751,7 +1752,7 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
         if (call->type == ZKL_HOLD
             && zkl_record_read(call->worker->zone, &call->token.id, &call->path,
                                &record)
-               == NGX_OK
+               == ZKL_FOUND
             && record.state == ZKL_RECORD_HELD)
         {
             zkl_call_note_record(&call->infos[0], &record);
@@ -2006,7 +2007,7 @@ zkl_call_holder_handler(zkl_op_t *op)
 
     if (call->infos[0].child.has_id
         && zkl_record_read(call->worker->zone, id, &call->path, &record)
-           == NGX_OK)
+           == ZKL_FOUND)
     {
         zkl_call_note_record(&call->infos[0], &record);
     }
@@ -2409,7 +2410,7 @@ zkl_call_read_handler(zkl_op_t *op)
         if (info->child.has_id
             && zkl_record_read(call->worker->zone, &info->child.id,
                                &call->path, &record)
-               == NGX_OK)
+               == ZKL_FOUND)
         {
             zkl_call_note_record(info, &record);
         }
@@ -3051,7 +3052,7 @@ zkl_call_missing(zkl_call_t *call)
     } else if (call->handler != NULL
                && ngx_current_msec - call->asked < ZKL_SIBLING_WAIT
                && zkl_record_read(zone, &call->token.id, &call->path, &record)
-                  == NGX_OK
+                  == ZKL_FOUND
                && zkl_record_ended(zone, &call->token, &call->path)
                   == ZKL_ENDING_UNKNOWN)
     {

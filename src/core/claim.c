@@ -29,6 +29,7 @@
 #include "core/custody.h"
 #include "core/replace.h"
 #include "core/journal.h"
+#include "shm/quota.h"
 #include "shm/seq_index.h"
 
 
@@ -254,9 +255,11 @@ zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire, zkl_outcome_e *outcome)
         return NULL;
     }
 
+    claim->cell = zkl_layout_cell(worker->zone->map, claim->id.record);
+
     if (acquire->terms.quota != 0
-        && zkl_record_quota(worker->zone, claim->id.record,
-                            acquire->terms.quota, acquire->terms.max_claims)
+        && zkl_quota_take(worker->zone->map, claim->cell,
+                          acquire->terms.quota, acquire->terms.max_claims)
            != NGX_OK)
     {
         *outcome = ZKL_QUOTA;
@@ -328,7 +331,7 @@ zkl_claim_note(zkl_claim_t *claim, zkl_acquire_t *acquire)
 
         claim->lease = zkl_now() + acquire->wait + claim->terms.grace;
 
-        zkl_record_keep(zone, claim->id.record, claim->ttl, claim->lease);
+        zkl_record_keep(claim->cell, claim->ttl, claim->lease);
     }
 
     if (claim->bound) {
@@ -1170,10 +1173,7 @@ zkl_claim_grant(zkl_claim_t *claim)
 static void
 zkl_claim_show(zkl_claim_t *claim)
 {
-    zkl_zone_t        *zone;
-    zkl_claim_data_t   cdata;
-
-    zone = claim->lock->worker->zone;
+    zkl_claim_data_t  cdata;
 
     zkl_claim_data_read(&cdata, (char *) claim->cdata, claim->cdata_len);
 
@@ -1181,12 +1181,12 @@ zkl_claim_show(zkl_claim_t *claim)
         return;
     }
 
-    if (zkl_record_version(zone, claim->id.record) != 0) {
+    if (claim->cell->version != 0) {
         zkl_claim_reread(claim, claim->watched);
         return;
     }
 
-    zkl_record_cdata(zone, claim->id.record, &cdata);
+    zkl_record_cdata(claim->cell, &cdata);
     zkl_claim_rewrite(claim, &cdata, 0);
 }
 
@@ -1411,8 +1411,7 @@ zkl_claim_detach(zkl_claim_t *claim)
 
     claim->timer.cancelable = 0;
 
-    zkl_record_keep(claim->lock->worker->zone, claim->id.record, claim->ttl,
-                    claim->lease);
+    zkl_record_keep(claim->cell, claim->ttl, claim->lease);
 
     zkl_claim_arm(claim, now);
 }
@@ -1428,10 +1427,10 @@ zkl_claim_give_up(zkl_claim_t *claim, zkl_outcome_e outcome)
 {
     ngx_msec_t  lease;
 
+    lease = claim->cell->lease;
+
     if (claim->terms.keyed
-        && zkl_record_lease_over(claim->lock->worker->zone, claim->id.record,
-                                 claim->lease, &lease)
-           == NGX_AGAIN)
+        && lease != 0 && (ngx_msec_int_t) (lease - claim->lease) > 0)
     {
         /* a client has called for the claim at this gateway */
 
@@ -1488,7 +1487,7 @@ zkl_claim_undelivered(zkl_claim_t *claim)
     lease = zkl_now() + claim->terms.grace;
 
     if ((ngx_msec_int_t) (granted - lease) > 0) {
-        zkl_record_cut(claim->lock->worker->zone, claim->id.record, lease);
+        zkl_record_cut(claim->cell, lease);
     }
 
     zkl_claim_lease(claim);
@@ -1516,7 +1515,7 @@ zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n)
         claim->event = NULL;
         claim->timer.cancelable = 1;
 
-        zkl_record_keep(zone, claim->id.record, claim->ttl, now + claim->ttl);
+        zkl_record_keep(claim->cell, claim->ttl, now + claim->ttl);
 
         /* a claim that queued again has had no leader since then */
 
@@ -1558,10 +1557,10 @@ zkl_claim_lease(zkl_claim_t *claim)
     now = zkl_now();
 
     if (claim->bound && claim->state == ZKL_HELD
-        && !zkl_ahead(*zkl_zone_alive(worker->zone)))
+        && !zkl_ahead(worker->zone->own->alive))
     {
         zkl_claim_tell(claim, ZKL_EVENT_LOST, "session");
-        zkl_record_ending(worker->zone, claim->id.record, ZKL_ENDING_LOST);
+        zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
         zkl_claim_end(claim, ZKL_UNREACHABLE);
         return;
     }
@@ -1571,9 +1570,10 @@ zkl_claim_lease(zkl_claim_t *claim)
         return;
     }
 
-    if (zkl_record_lease_over(worker->zone, claim->id.record, now, &lease)
-        == NGX_AGAIN)
-    {
+    lease = claim->cell->lease;
+
+    if (lease != 0 && (ngx_msec_int_t) (lease - now) > 0) {
+
         if (lease != claim->lease) {
             claim->lease = lease;
             claim->told &= ~ZKL_TOLD_LEASE;
@@ -1582,6 +1582,8 @@ zkl_claim_lease(zkl_claim_t *claim)
         zkl_claim_arm(claim, now);
         return;
     }
+
+    zkl_record_close(claim->cell);
 
     ngx_log_error(NGX_LOG_INFO, worker->log, 0, claim->state == ZKL_HELD
                   ? "a lease of \"%V\" is over"
@@ -1648,8 +1650,8 @@ zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now)
             }
         }
 
-        left = (ngx_msec_int_t) (*zkl_zone_alive(claim->lock->worker->zone)
-                                 - now) + 1;
+        left = (ngx_msec_int_t) (claim->lock->worker->zone->own->alive - now)
+               + 1;
         left = ngx_max(left, 1);
         wait = ngx_min(wait, left);
 
@@ -1760,8 +1762,7 @@ zkl_claim_expire_delete(zkl_claim_t *claim)
         return;
     }
 
-    op->version = zkl_record_version(claim->lock->worker->zone,
-                                     claim->id.record);
+    op->version = (int32_t) claim->cell->version;
     op->gather = !claim->lock->node;
 
     zkl_session_send(op);
@@ -1774,8 +1775,7 @@ zkl_claim_note_expired(zkl_claim_t *claim)
     if (claim->lost || claim->outcome == ZKL_TIMED_OUT
         || claim->outcome == ZKL_CONFLICT)
     {
-        zkl_record_ending(claim->lock->worker->zone, claim->id.record,
-                          ZKL_ENDING_EXPIRED);
+        zkl_record_ending(claim->cell, ZKL_ENDING_EXPIRED);
     }
 }
 
@@ -1852,10 +1852,9 @@ zkl_claim_sweep_held(zkl_claim_t *claim)
 
     lock = claim->lock;
 
-    if (zkl_record_lease(lock->worker->zone, claim->id.record, &lease)
-        == NGX_OK
-        && lease != claim->lease)
-    {
+    lease = claim->cell->lease;
+
+    if (lease != 0 && lease != claim->lease) {
         claim->lease = lease;
         claim->told &= ~ZKL_TOLD_LEASE;
     }
@@ -2219,13 +2218,12 @@ zkl_claim_tell_durable(zkl_claim_t *claim)
 
     /* the lease that a client has renewed meanwhile may be longer */
 
-    if (zkl_record_lease(worker->zone, claim->id.record, &lease) != NGX_OK
-        || (ngx_msec_int_t) (zkl_now() + claim->ttl - lease) > 0)
-    {
+    lease = claim->cell->lease;
+
+    if (lease == 0 || (ngx_msec_int_t) (zkl_now() + claim->ttl - lease) > 0) {
         claim->lease = zkl_now() + claim->ttl;
 
-        zkl_record_keep(worker->zone, claim->id.record, claim->ttl,
-                        claim->lease);
+        zkl_record_keep(claim->cell, claim->ttl, claim->lease);
     }
 
     zkl_claim_watch(claim);
@@ -2327,8 +2325,6 @@ zkl_claim_yield(zkl_claim_t *claim)
     if (claim->timer.timer_set) {
         ngx_del_timer(&claim->timer);
     }
-
-    (void) zkl_record_ttl(worker->zone, claim->id.record, &claim->named_mode);
 
     claim->watched = 0;
     claim->changed = 0;
@@ -2478,8 +2474,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
             ngx_memcpy(claim->cdata, op->reply.data, op->reply.len);
         }
 
-        zkl_record_move(lock->worker->zone, claim->id.record,
-                        claim->named_mode);
+        zkl_record_open(lock->worker->zone, claim->id.record);
         zkl_claim_settled(claim);
     }
 
@@ -2522,21 +2517,20 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 static void
 zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 {
-    zkl_op_t      *op;
-    ngx_msec_t     lease;
-    zkl_worker_t  *worker;
-
-    worker = claim->lock->worker;
+    zkl_op_t    *op;
+    ngx_msec_t   lease;
 
     /* with async no client was told of a renewal elsewhere: a moment's grace */
 
-    (void) zkl_record_renewed(worker->zone, claim->id.record, version,
-                              cdata->renewals, (ngx_msec_t) cdata->ttl,
-                              cdata->async ? 1 : 0, 0);
+    (void) zkl_record_renewed(claim->cell, version, cdata->renewals,
+                              (ngx_msec_t) cdata->ttl, cdata->async ? 1 : 0,
+                              0);
 
-    if (zkl_record_lease_over(worker->zone, claim->id.record, zkl_now(), &lease)
-        == NGX_OK)
-    {
+    lease = claim->cell->lease;
+
+    if (lease == 0 || !zkl_ahead(lease)) {
+        zkl_record_close(claim->cell);
+
         op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL, zkl_claim_take_expired);
 
         if (op != NULL) {
@@ -2626,7 +2620,7 @@ zkl_claim_take_missed(zkl_claim_t *claim)
         /* the znode got the new name, or is gone */
 
         claim->named_mode = claim->entry.mode;
-        zkl_record_named(worker->zone, claim->id.record, claim->entry.mode);
+        zkl_record_named(claim->cell);
         zkl_claim_take(claim);
         return;
     }
@@ -2640,7 +2634,7 @@ zkl_claim_take_missed(zkl_claim_t *claim)
         || (claim->adoption != NULL
             && zkl_adopt_ended(claim->adoption)))
     {
-        zkl_record_ending(worker->zone, claim->id.record, ZKL_ENDING_LOST);
+        zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
     }
 
     claim->lost = !claim->doubtful;
@@ -2669,8 +2663,8 @@ zkl_claim_renamed(zkl_claim_t *claim)
     claim->entry.mode = ZKL_READ;
     claim->named_mode = ZKL_READ;
 
-    zkl_record_mode(zone, claim->id.record, ZKL_READ);
-    zkl_record_named(zone, claim->id.record, ZKL_READ);
+    zkl_record_downgrade(zone, claim->id.record);
+    zkl_record_named(claim->cell);
 
     return NGX_OK;
 }
@@ -2684,10 +2678,8 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
     uint32_t     term;
     ngx_uint_t   anew;
     zkl_lock_t  *lock;
-    zkl_zone_t  *zone;
 
     lock = claim->lock;
-    zone = lock->worker->zone;
 
     /* each takeover counts one: more than this one is another session's */
 
@@ -2696,10 +2688,10 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 
     claim->term = term;
 
-    zkl_record_regain(zone, claim->id.record, cdata, anew, term);
-    (void) zkl_record_renewed(zone, claim->id.record, version, cdata->renewals,
+    zkl_record_regain(claim->cell, cdata, anew, term);
+    (void) zkl_record_renewed(claim->cell, version, cdata->renewals,
                               (ngx_msec_t) cdata->ttl, 0, 0);
-    (void) zkl_record_said(zone, claim->id.record, &claim->said, cdata);
+    (void) zkl_record_said(claim->cell, &claim->said, cdata);
 
     claim->granted = zkl_now();
     claim->lost = 0;
@@ -2875,6 +2867,7 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     }
 
     claim->lock = lock;
+    claim->cell = zkl_layout_cell(worker->zone->map, claim->id.record);
     claim->named = child->id.record;
     ngx_memcpy(claim->id.random, child->id.random, ZKL_RANDOM_LEN);
     claim->entry.mode = child->mode;
@@ -2985,7 +2978,7 @@ zkl_claim_forsake(zkl_claim_t *claim)
         return;
     }
 
-    zkl_record_ending(worker->zone, claim->id.record, ZKL_ENDING_FORSAKEN);
+    zkl_record_ending(claim->cell, ZKL_ENDING_FORSAKEN);
     zkl_record_free(worker->zone, claim->id.record);
 
     zkl_claim_forget(claim);
@@ -3030,16 +3023,15 @@ zkl_claim_forget(zkl_claim_t *claim)
 ngx_int_t
 zkl_claim_keep(zkl_claim_t *claim, ngx_msec_t grace)
 {
-    ngx_msec_t   lease, until;
-    zkl_zone_t  *zone;
-
-    zone = claim->lock->worker->zone;
+    ngx_msec_t  lease, until;
 
     if (grace == 0) {
         return NGX_OK;
     }
 
-    if (zkl_record_lease(zone, claim->id.record, &lease) != NGX_OK) {
+    lease = claim->cell->lease;
+
+    if (lease == 0) {
         return NGX_DECLINED;
     }
 
@@ -3051,8 +3043,7 @@ zkl_claim_keep(zkl_claim_t *claim, ngx_msec_t grace)
         until = lease + 1;
     }
 
-    zkl_record_keep(zone, claim->id.record,
-                    zkl_record_ttl(zone, claim->id.record, NULL), until);
+    zkl_record_keep(claim->cell, claim->cell->ttl, until);
 
     return NGX_OK;
 }
@@ -3061,16 +3052,11 @@ zkl_claim_keep(zkl_claim_t *claim, ngx_msec_t grace)
 ngx_int_t
 zkl_claim_seen(zkl_claim_t *claim)
 {
-    ngx_msec_t   lease;
-    zkl_zone_t  *zone;
-
-    zone = claim->lock->worker->zone;
-
-    if (zkl_record_lease(zone, claim->id.record, &lease) != NGX_OK) {
+    if (claim->cell->lease == 0) {
         return NGX_DECLINED;
     }
 
-    (void) zkl_record_seen(zone, claim->id.record, claim->ttl);
+    (void) zkl_record_seen(claim->cell, claim->ttl);
 
     return NGX_OK;
 }
@@ -3080,20 +3066,17 @@ ngx_int_t
 zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
     uint32_t renewals)
 {
-    ngx_msec_t   lease;
-    zkl_zone_t  *zone;
-
-    zone = claim->lock->worker->zone;
+    ngx_msec_t  lease;
 
     if (zkl_claim_seen(claim) != NGX_OK) {
         return NGX_DECLINED;
     }
 
     if (ttl == 0) {
-        ttl = zkl_record_ttl(zone, claim->id.record, NULL);
+        ttl = claim->cell->ttl;
     }
 
-    if (!zkl_record_knows(zone, claim->id.record, renewals)) {
+    if (renewals > claim->cell->renewals) {
 
         /*
          * The lease is this renewal's, and not that of the one before, whose
@@ -3101,8 +3084,7 @@ zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
          */
 
         claim->said.ttl = 0;
-        (void) zkl_record_renewed(zone, claim->id.record, version, renewals,
-                                  ttl, 0, 0);
+        (void) zkl_record_renewed(claim->cell, version, renewals, ttl, 0, 0);
     }
 
     if (claim->bound && !claim->terms.leased) {
@@ -3111,7 +3093,7 @@ zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
 
     lease = zkl_now() + ttl;
 
-    zkl_record_keep(zone, claim->id.record, ttl, lease);
+    zkl_record_keep(claim->cell, ttl, lease);
 
     if ((ngx_msec_int_t) (lease - claim->lease) < 0) {
         zkl_claim_lease(claim);
@@ -3124,17 +3106,15 @@ zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
 ngx_int_t
 zkl_claim_hold(zkl_claim_t *claim, ngx_uint_t less, zkl_listener_t *listener)
 {
-    ngx_uint_t   holds;
-    zkl_zone_t  *zone;
+    ngx_uint_t  holds;
 
-    zone = claim->lock->worker->zone;
     holds = zkl_claim_holds(claim);
 
     if (holds == 0 || (!less && holds == ZKL_HOLDS)) {
         return NGX_DECLINED;
     }
 
-    zkl_record_count(zone, claim->id.record, less ? holds - 1 : holds + 1, 0);
+    zkl_record_count(claim->cell, less ? holds - 1 : holds + 1, 0);
     zkl_claim_write(claim, listener);
 
     return NGX_OK;
@@ -3144,7 +3124,7 @@ zkl_claim_hold(zkl_claim_t *claim, ngx_uint_t less, zkl_listener_t *listener)
 ngx_uint_t
 zkl_claim_holds(zkl_claim_t *claim)
 {
-    return zkl_record_holds(claim->lock->worker->zone, claim->id.record);
+    return claim->cell->holds & ZKL_HOLDS;
 }
 
 
@@ -3152,8 +3132,7 @@ ngx_int_t
 zkl_claim_told(zkl_claim_t *claim, zkl_listener_t *listener)
 {
     if ((claim->lasting != ZKL_DURABLE && claim->replace == NULL)
-        || zkl_record_ttl(claim->lock->worker->zone, claim->id.record, NULL)
-           <= claim->said.ttl)
+        || claim->cell->ttl <= claim->said.ttl)
     {
         return NGX_OK;
     }
@@ -3191,20 +3170,17 @@ zkl_claim_write(zkl_claim_t *claim, zkl_listener_t *listener)
 static void
 zkl_claim_unwritten(zkl_claim_t *claim, zkl_rc_e rc)
 {
-    ngx_msec_t   ttl;
-    zkl_zone_t  *zone;
-
-    zone = claim->lock->worker->zone;
+    ngx_msec_t  ttl;
 
     if (claim->state == ZKL_HELD && !ngx_queue_empty(&claim->written)) {
-        zkl_record_count(zone, claim->id.record, claim->said.holds, 1);
+        zkl_record_count(claim->cell, claim->said.holds, 1);
 
         ttl = claim->said.ttl;
 
         if (ttl != 0 && claim->lasting == ZKL_DURABLE
-            && zkl_record_ttl(zone, claim->id.record, NULL) > ttl)
+            && claim->cell->ttl > ttl)
         {
-            zkl_record_keep(zone, claim->id.record, ttl, zkl_now() + ttl);
+            zkl_record_keep(claim->cell, ttl, zkl_now() + ttl);
             zkl_claim_lease(claim);
         }
     }
@@ -3372,7 +3348,7 @@ zkl_claim_cdata(zkl_claim_t *claim, zkl_claim_data_t *cdata)
         cdata->ttl = (int64_t) claim->said.ttl;
     }
 
-    zkl_record_cdata(claim->lock->worker->zone, claim->id.record, cdata);
+    zkl_record_cdata(claim->cell, cdata);
 
     if (claim->lasting == ZKL_DURABLE && claim->gate != NULL) {
         cdata->gate_len = ZKL_GATE_LEN;
@@ -3387,14 +3363,11 @@ static ngx_int_t
 zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version)
 {
-    ngx_int_t    rc;
-    ngx_uint_t   shorter;
-    ngx_msec_t   grace, seen;
-    zkl_zone_t  *zone;
+    ngx_int_t   rc;
+    ngx_uint_t  shorter;
+    ngx_msec_t  grace, seen;
 
-    zone = claim->lock->worker->zone;
-
-    shorter = zkl_record_said(zone, claim->id.record, &claim->said, cdata);
+    shorter = zkl_record_said(claim->cell, &claim->said, cdata);
 
     /*
      * The data may make the deadline shorter, unless a call at this gateway has
@@ -3416,11 +3389,11 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *cdata,
      * the lease does not end before the time that the client was told.
      */
 
-    rc = zkl_record_renewed(zone, claim->id.record, version, cdata->renewals,
+    rc = zkl_record_renewed(claim->cell, version, cdata->renewals,
                             (ngx_msec_t) cdata->ttl, grace, seen);
 
     if (!cdata->async && cdata->index >= 0
-        && zkl_record_seen(zone, claim->id.record, claim->ttl) == NGX_OK)
+        && zkl_record_seen(claim->cell, claim->ttl) == NGX_OK)
     {
         rc = NGX_OK;
     }
@@ -3433,8 +3406,7 @@ static void
 zkl_claim_renewed(zkl_claim_t *claim)
 {
     if (claim->state == ZKL_EXPIRING) {
-        zkl_record_ending(claim->lock->worker->zone, claim->id.record,
-                          ZKL_ENDING_UNKNOWN);
+        zkl_record_ending(claim->cell, ZKL_ENDING_UNKNOWN);
         zkl_claim_state(claim, claim->entry.waiting ? ZKL_WAIT : ZKL_HELD);
     }
 
@@ -3519,7 +3491,7 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *cdata)
         write = 1;
     }
 
-    ttl = zkl_record_ttl(claim->lock->worker->zone, claim->id.record, NULL);
+    ttl = claim->cell->ttl;
 
     if (claim->lasting == ZKL_DURABLE
         && cdata->ttl > 0 && (int64_t) ttl > cdata->ttl)
@@ -3534,9 +3506,7 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *cdata)
         zkl_claim_downgrade(claim);
 
     } else if (cdata->want_len != 0
-               && zkl_record_remote(claim->lock->worker->zone,
-                                    claim->id.record, cdata)
-                  == NGX_OK)
+               && zkl_record_remote(claim->cell, cdata) == NGX_OK)
     {
         /* counted once, however often the claim data have to be written */
 
@@ -3545,8 +3515,7 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *cdata)
     }
 
     if (zkl_claim_holds(claim) == 0) {
-        zkl_record_ending(claim->lock->worker->zone, claim->id.record,
-                          ZKL_ENDING_RELEASED);
+        zkl_record_ending(claim->cell, ZKL_ENDING_RELEASED);
         zkl_claim_end(claim, ZKL_CANCELLED);
         return 0;
     }
@@ -3607,8 +3576,7 @@ zkl_claim_rewrite_handler(zkl_op_t *op)
 
         /* the renewals that were written are known */
 
-        (void) zkl_record_renewed(claim->lock->worker->zone, claim->id.record,
-                                  op->version, 0, 0, 0, 0);
+        (void) zkl_record_renewed(claim->cell, op->version, 0, 0, 0, 0);
 
         if (!claim->changed && claim->state == ZKL_HELD) {
             claim->said.holds = (uint32_t) zkl_claim_holds(claim);
@@ -3754,7 +3722,7 @@ zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome)
 
     if (claim->state == ZKL_HELD) {
         zkl_claim_tell(claim, ZKL_EVENT_LOST, "released");
-        zkl_record_let_go(lock->worker->zone, claim->id.record);
+        zkl_record_let_go(claim->cell);
     }
 
     zkl_record_end(lock->worker->zone, claim->id.record);
@@ -3785,7 +3753,7 @@ zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome)
 
     /* siblings that wait behind the claim ask ZooKeeper from now on */
 
-    zkl_record_close(claim->lock->worker->zone, claim->id.record);
+    zkl_record_close(claim->cell);
 
     zkl_claim_state(claim, ZKL_EXPIRING);
     zkl_claim_expire(claim);
@@ -3837,8 +3805,7 @@ zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather)
                                              &claim->entry);
 
     } else if (claim->watched) {
-        op->version = zkl_record_version(claim->lock->worker->zone,
-                                         claim->id.record);
+        op->version = (int32_t) claim->cell->version;
     }
 
     zkl_session_send(op);
@@ -3986,7 +3953,7 @@ zkl_claim_done(zkl_claim_t *claim)
     zkl_record_end(worker->zone, claim->id.record);
 
     if (claim->lost) {
-        zkl_record_lose(worker->zone, claim->id.record);
+        zkl_record_lose(claim->cell);
     }
 
     zkl_record_free(worker->zone, claim->id.record);
@@ -4350,12 +4317,14 @@ zkl_claim_requeue(zkl_claim_t *claim)
         return;
     }
 
+    claim->cell = zkl_layout_cell(worker->zone->map, id.record);
+
     if (claim->terms.quota != 0) {
 
         /* the record of before, which is freed soon, counts, too */
 
-        (void) zkl_record_quota(worker->zone, id.record, claim->terms.quota,
-                                NGX_MAX_UINT32_VALUE);
+        (void) zkl_quota_take(worker->zone->map, claim->cell,
+                              claim->terms.quota, NGX_MAX_UINT32_VALUE);
     }
 
     if (claim->bound) {
@@ -4363,7 +4332,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
     }
 
     if (claim->terms.keyed) {
-        zkl_record_keep(worker->zone, id.record, claim->ttl, claim->lease);
+        zkl_record_keep(claim->cell, claim->ttl, claim->lease);
     }
 
     worker->claims[claim->id.record] = NULL;
@@ -4468,14 +4437,12 @@ zkl_claim_session_over(zkl_claim_t *claim)
     case ZKL_CREATE:
     case ZKL_RECOVER:
     case ZKL_WAIT:
-        zkl_record_ending(claim->lock->worker->zone, claim->id.record,
-                          ZKL_ENDING_LOST);
+        zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
         zkl_claim_requeue(claim);
         break;
 
     case ZKL_HELD:
-        zkl_record_ending(claim->lock->worker->zone, claim->id.record,
-                          ZKL_ENDING_LOST);
+        zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
         zkl_claim_lost(claim);
         break;
 

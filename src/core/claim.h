@@ -274,6 +274,7 @@ struct zkl_claim_s {
     zkl_said_t                         said;        /* by the znode's data */
 
     zkl_id_t                           id;          /* with the record */
+    zkl_cell_t                        *cell;        /* of the record */
     uint32_t                           named;       /* the record in the
                                                        znode's name */
     ngx_str_node_t                     sn;          /* worker->renumbered, if

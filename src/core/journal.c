@@ -17,7 +17,8 @@
 #include "core/journal.h"
 
 
-static void zkl_journal_ended(void *data, uint32_t record, ngx_msec_t held);
+static void zkl_journal_ended(void *data, uint32_t record, zkl_cell_t *cell,
+    ngx_msec_t held);
 static void zkl_journal_claim(zkl_claim_t *claim, zkl_journal_e event);
 static void zkl_journal_cdata(zkl_journal_t *line, zkl_claim_t *claim);
 static u_char *zkl_journal_find(u_char *p, u_char *last, const char *text);
@@ -77,24 +78,23 @@ zkl_journal_claim(zkl_claim_t *claim, zkl_journal_e event)
 /* The lock's path is in the record, because a claim may have no lock here. */
 
 static void
-zkl_journal_ended(void *data, uint32_t record, ngx_msec_t held)
+zkl_journal_ended(void *data, uint32_t record, zkl_cell_t *cell,
+    ngx_msec_t held)
 {
     zkl_worker_t  *worker = data;
 
     zkl_claim_t    *claim;
-    zkl_ending_e    ending;
-    zkl_record_t    copy;
     zkl_journal_t   line;
 
     ngx_memzero(&line, sizeof(zkl_journal_t));
 
-    ending = zkl_record_own(worker->zone, record, &copy, &line.path);
-
     line.event = ZKL_JOURNAL_ENDED;
-    line.mode = copy.mode;
-    line.fencing = zkl_fencing_token(copy.czxid, copy.index);
+    line.path.data = cell->path;
+    line.path.len = cell->path_len;
+    line.mode = cell->mode;
+    line.fencing = zkl_fencing_token(cell->czxid, cell->index);
     line.time = held;
-    line.reason = zkl_journal_reason(ending);
+    line.reason = zkl_journal_reason(cell->ending);
 
     claim = worker->claims[record];
 

@@ -996,7 +996,7 @@ zkl_lock_there(zkl_lock_t *lock, zkl_other_t *other)
 
     return zkl_record_read(lock->worker->zone, &other->id, &lock->sn.str,
                            &record)
-           == NGX_OK
+           == ZKL_FOUND
            && record.state != ZKL_RECORD_ENDED
            && zkl_ahead(record.alive);
 }
@@ -1359,9 +1359,9 @@ static ngx_uint_t
 zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed,
     zkl_seen_t *seen)
 {
-    ngx_int_t      rc;
     zkl_child_t    child;
     zkl_claim_t   *claim;
+    zkl_found_e    found;
     zkl_worker_t  *worker;
     zkl_record_t   record;
 
@@ -1392,20 +1392,18 @@ zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed,
         return 1;
     }
 
-    rc = zkl_record_read(worker->zone, &child.id, &lock->sn.str, &record);
+    found = zkl_record_read(worker->zone, &child.id, &lock->sn.str, &record);
 
-    if (rc == NGX_OK && (record.seq == child.seq || record.seq == -1)) {
+    if (found == ZKL_FOUND && (record.seq == child.seq || record.seq == -1)) {
         seen->origin = ZKL_SIBLING;
         observed->mode = record.mode;
         observed->gone = (record.state == ZKL_RECORD_ENDED);
 
-    } else if (rc == NGX_DECLINED) {
+    } else if (found == ZKL_FOUND_END) {
 
         /* a sibling's claim that has ended since the list */
 
-        observed->gone = (zkl_record_forsaken(worker->zone, &child.id,
-                                              &lock->sn.str)
-                          == NGX_DECLINED);
+        observed->gone = 1;
     }
 
     return 1;
@@ -2049,8 +2047,8 @@ zkl_lock_same(zkl_other_t *other, zkl_record_t *record)
 static void
 zkl_lock_siblings(zkl_lock_t *lock)
 {
-    ngx_int_t     rc;
     zkl_entry_t  *entry;
+    zkl_found_e   found;
     zkl_other_t  *other;
     zkl_record_t  record;
 
@@ -2066,12 +2064,12 @@ zkl_lock_siblings(zkl_lock_t *lock)
 
         other = (zkl_other_t *) entry;
 
-        rc = zkl_record_read(lock->worker->zone, &other->id, &lock->sn.str,
-                             &record);
+        found = zkl_record_read(lock->worker->zone, &other->id, &lock->sn.str,
+                                &record);
 
         /* a dead worker may have shared the lock before */
 
-        if (rc == NGX_OK || rc == NGX_AGAIN) {
+        if (found == ZKL_FOUND || found == ZKL_FOUND_ORPHAN) {
             zkl_lock_same(other, &record);
         }
     }
@@ -2192,23 +2190,20 @@ zkl_lock_vanished(zkl_other_t *other)
 static ngx_int_t
 zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other)
 {
-    ngx_int_t     rc;
+    zkl_found_e   found;
     zkl_record_t  record;
 
-    rc = zkl_record_watch(lock->worker->zone, &other->id, &lock->sn.str,
-                          &record);
+    found = zkl_record_watch(lock->worker->zone, &other->id, &lock->sn.str,
+                             &record);
 
-    if (rc == NGX_ABORT || rc == NGX_AGAIN
-        || (rc == NGX_DECLINED
-            && zkl_record_forsaken(lock->worker->zone, &other->id,
-                                   &lock->sn.str)
-               != NGX_DECLINED)
-        || (rc == NGX_OK && (record.state == ZKL_RECORD_OPEN
-                             || !zkl_ahead(record.alive)
-                             || (record.lease == 0
-                                 && (record.state == ZKL_RECORD_HELD
-                                     || (record.state == ZKL_RECORD_WAITING
-                                         && record.ttl != 0))))))
+    if (found == ZKL_FOUND_NOTHING || found == ZKL_FOUND_ORPHAN
+        || (found == ZKL_FOUND
+            && (record.state == ZKL_RECORD_OPEN
+                || !zkl_ahead(record.alive)
+                || (record.lease == 0
+                    && (record.state == ZKL_RECORD_HELD
+                        || (record.state == ZKL_RECORD_WAITING
+                            && record.ttl != 0))))))
     {
         /*
          * ZooKeeper knows, because the claim's worker is dead or stopped, or
@@ -2222,8 +2217,8 @@ zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other)
 
             /* the mode in the znode's name: a rename may be under way */
 
-            other->entry.mode = (rc == NGX_ABORT || rc == NGX_DECLINED)
-                                ? ZKL_MUTEX : record.was;
+            other->entry.mode = (found == ZKL_FOUND_NOTHING) ? ZKL_MUTEX
+                                                             : record.was;
 
             /* the server of this worker may not show the rename yet */
 
@@ -2233,7 +2228,7 @@ zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other)
         return NGX_OK;
     }
 
-    if (rc == NGX_OK && record.state != ZKL_RECORD_ENDED) {
+    if (found == ZKL_FOUND && record.state != ZKL_RECORD_ENDED) {
 
         zkl_lock_same(other, &record);
 
@@ -2356,8 +2351,8 @@ zkl_lock_free_other(zkl_other_t *other)
 void
 zkl_lock_prune(zkl_lock_t *lock)
 {
-    ngx_int_t     rc;
     zkl_entry_t  *entry, *next;
+    zkl_found_e   found;
     zkl_other_t  *other;
     zkl_record_t  record;
 
@@ -2371,15 +2366,11 @@ zkl_lock_prune(zkl_lock_t *lock)
 
         other = (zkl_other_t *) entry;
 
-        rc = zkl_record_read(lock->worker->zone, &other->id, &lock->sn.str,
-                             &record);
+        found = zkl_record_read(lock->worker->zone, &other->id, &lock->sn.str,
+                                &record);
 
-        if ((rc == NGX_DECLINED
-             && zkl_record_forsaken(lock->worker->zone, &other->id,
-                                    &lock->sn.str)
-                == NGX_DECLINED)
-            || (rc == NGX_OK
-                && record.state == ZKL_RECORD_ENDED))
+        if (found == ZKL_FOUND_END
+            || (found == ZKL_FOUND && record.state == ZKL_RECORD_ENDED))
         {
             zkl_view_remove(&lock->view, entry);
             zkl_lock_free_other(other);

@@ -232,7 +232,7 @@ zkl_node_waits(zkl_lock_t *lock, zkl_record_t *record)
     id = record->id;
 
     if (zkl_record_watch(lock->worker->zone, &id, &lock->sn.str, record)
-        != NGX_OK)
+        != ZKL_FOUND)
     {
         return NGX_DECLINED;
     }
@@ -645,7 +645,7 @@ zkl_node_note(zkl_call_t *call, zkl_op_t *op)
 
     if (cdata.has_id
         && zkl_record_read(call->worker->zone, &cdata.id, &call->path, &record)
-           == NGX_OK)
+           == ZKL_FOUND)
     {
         zkl_call_note_record(info, &record);
     }

@@ -27,14 +27,13 @@
 struct zkl_replace_s {
     zkl_worker_t                  *worker;
     zkl_session_t                 *session;
-    zkl_zone_t                    *zone;
     zkl_op_t                      *op;
 
     zkl_replace_pt                 handler;
     void                          *data;
 
     zkl_id_t                       id;      /* in the claim's name */
-    uint32_t                       record;
+    zkl_cell_t                    *cell;
     zkl_mode_t                     mode;    /* before */
     zkl_mode_t                     to;      /* and afterwards */
     int64_t                        seq;
@@ -82,12 +81,11 @@ zkl_replace(zkl_worker_t *worker, ngx_str_t *path, const zkl_id_t *id,
 
     replace->worker = worker;
     replace->session = worker->session;
-    replace->zone = worker->zone;
     replace->lagging = lagging;
     replace->handler = handler;
     replace->data = data;
     replace->id = *id;
-    replace->record = record;
+    replace->cell = zkl_layout_cell(worker->zone->map, record);
     replace->mode = mode;
     replace->to = gate ? mode : ZKL_READ;
     replace->seq = seq;
@@ -102,7 +100,7 @@ zkl_replace(zkl_worker_t *worker, ngx_str_t *path, const zkl_id_t *id,
     ngx_memcpy(replace->path.data, path->data, path->len);
 
     if (gate == NULL) {
-        zkl_record_mode(replace->zone, record, ZKL_READ);
+        zkl_record_downgrade(worker->zone, record);
     }
 
     zkl_replace_again(replace);
@@ -187,11 +185,11 @@ zkl_replace_read_handler(zkl_op_t *op)
     if (cdata.index < 0 && cdata.revoke && replace->lagging) {
         cdata.mended = (uint32_t) ngx_random() | 1;
 
-        zkl_record_cdata(replace->zone, replace->record, &cdata);
+        zkl_record_cdata(replace->cell, &cdata);
     }
 
     if (cdata.index >= 0 && replace->durable
-        && !zkl_record_knows(replace->zone, replace->record, cdata.renewals))
+        && cdata.renewals > replace->cell->renewals)
     {
         /* another gateway has renewed the claim, which counts first */
 
@@ -232,16 +230,11 @@ zkl_replace_read_handler(zkl_op_t *op)
 }
 
 
-/*
- * A durable claim's data have the longest ttl that a holder was told, and the
- * number of holds, because the next session to count the lease knows no more.
- */
+/* The next session to count the lease knows no more than a claim's data. */
 
 static void
 zkl_replace_fill(zkl_replace_t *replace, zkl_claim_data_t *cdata)
 {
-    ngx_msec_t  ttl;
-
     if (!replace->durable) {
 
         if (ngx_strcmp(cdata->want, "shared") == 0) {
@@ -251,12 +244,8 @@ zkl_replace_fill(zkl_replace_t *replace, zkl_claim_data_t *cdata)
         return;
     }
 
-    zkl_record_durable(replace->zone, replace->record);
+    zkl_record_durable(replace->cell, cdata);
 
-    ttl = zkl_record_ttl(replace->zone, replace->record, NULL);
-
-    cdata->ttl = ngx_max(cdata->ttl, (int64_t) ttl);
-    zkl_record_counted(replace->zone, replace->record, cdata);
     cdata->gate_len = ZKL_GATE_LEN;
     ngx_memcpy(cdata->gate, replace->gate, ZKL_GATE_LEN);
 }
@@ -465,10 +454,10 @@ zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc)
     zkl_replace_pt   handler;
 
     if (rc == NGX_OK && replace->durable) {
-        zkl_record_unread(replace->zone, replace->record);
+        zkl_record_unread(replace->cell);
 
     } else if (rc == NGX_OK) {
-        zkl_record_named(replace->zone, replace->record, replace->to);
+        zkl_record_named(replace->cell);
     }
 
     handler = replace->handler;

@@ -26,8 +26,6 @@ static ngx_int_t zkl_serve_begin(zkl_served_t *served, zkl_errand_e state);
 static zkl_reply_e zkl_serve_later(zkl_served_t *served, zkl_reply_e done,
     zkl_reply_e gone);
 static void zkl_serve_handler(void *data, zkl_rc_e rc);
-static void zkl_serve_errand(void *data, ngx_uint_t n, zkl_errand_t *errand,
-    ngx_atomic_uint_t word);
 
 
 zkl_reply_e
@@ -172,9 +170,8 @@ zkl_serve_release(zkl_claim_t *claim, zkl_errand_t *errand,
         return ZKL_REPLY_NONE;
     }
 
-    zkl_record_ending(worker->zone, claim->id.record, errand->forced
-                                                      ? ZKL_ENDING_BROKEN
-                                                      : ZKL_ENDING_RELEASED);
+    zkl_record_ending(claim->cell, errand->forced ? ZKL_ENDING_BROKEN
+                                                  : ZKL_ENDING_RELEASED);
 
     if (claim->state == ZKL_TAKE) {
 
@@ -275,29 +272,28 @@ zkl_serve_handler(void *data, zkl_rc_e rc)
 
 
 void
-zkl_serve_errands(zkl_worker_t *worker, ngx_uint_t all)
+zkl_serve_errand(zkl_worker_t *worker, ngx_uint_t n)
 {
-    zkl_errand_serve(worker->zone, all, zkl_serve_errand, worker);
-}
+    ngx_int_t           rc;
+    ngx_uint_t          unused;
+    zkl_claim_t        *claim;
+    zkl_reply_e         reply;
+    zkl_errand_t        errand;
+    zkl_served_t       *served;
+    ngx_atomic_uint_t   word;
 
+    rc = zkl_errand_look(worker->zone, n, &errand, &word);
 
-static void
-zkl_serve_errand(void *data, ngx_uint_t n, zkl_errand_t *errand,
-    ngx_atomic_uint_t word)
-{
-    zkl_worker_t  *worker = data;
+    if (rc == NGX_DECLINED) {
+        return;
+    }
 
-    ngx_uint_t     unused;
-    zkl_claim_t   *claim;
-    zkl_reply_e    reply;
-    zkl_served_t  *served;
-
-    if (errand == NULL && worker->asked[n] != NULL) {
+    if (rc == NGX_DONE && worker->asked[n] != NULL) {
         zkl_call_rung(worker->asked[n]);
         return;
     }
 
-    if (errand == NULL) {
+    if (rc == NGX_DONE) {
 
         /* the call does not wait any more */
 
@@ -310,8 +306,8 @@ zkl_serve_errand(void *data, ngx_uint_t n, zkl_errand_t *errand,
     served->call = NULL;
     served->word = word;
 
-    claim = zkl_claim_find(worker, &errand->id, NULL);
-    reply = claim ? zkl_serve(claim, errand, served) : ZKL_REPLY_ABSENT;
+    claim = zkl_claim_find(worker, &errand.id, NULL);
+    reply = claim ? zkl_serve(claim, &errand, served) : ZKL_REPLY_ABSENT;
 
     if (reply != ZKL_REPLY_LATER && reply != ZKL_REPLY_NONE) {
         zkl_errand_reply(worker->zone, n, served->word, reply);

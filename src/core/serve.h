@@ -21,11 +21,10 @@ zkl_reply_e zkl_serve(zkl_claim_t *claim, zkl_errand_t *errand,
     zkl_served_t *served);
 
 /*
- * Serves the errands of siblings, and passes the replies of siblings to the
- * calls of this worker.  With all, looks at all errands of the zone, and not
- * only at the errands that this worker was rung for.
+ * Looks at the errand n of the zone: serves the errand of a sibling, or passes
+ * the reply of a sibling to the call of this worker.
  */
-void zkl_serve_errands(zkl_worker_t *worker, ngx_uint_t all);
+void zkl_serve_errand(zkl_worker_t *worker, ngx_uint_t n);
 
 
 #endif /* _ZKL_SERVE_H_INCLUDED_ */

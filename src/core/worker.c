@@ -131,7 +131,7 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
         goto failed;
     }
 
-    worker->nclaims = zkl_zone_cells(worker->zone);
+    worker->nclaims = worker->zone->map->ncells;
 
     worker->claims = ngx_calloc(worker->nclaims
                                 * sizeof(zkl_claim_t *), log);
@@ -139,7 +139,8 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
         goto failed;
     }
 
-    err = zkl_mailbox_init(&worker->mailbox, zkl_zone_fd(worker->zone));
+    err = zkl_mailbox_init(&worker->mailbox,
+                           worker->zone->map->own->wakeups[worker->zone->slot]);
     if (err != 0) {
         ngx_log_error(NGX_LOG_ALERT, log, err, "pthread_mutex_init() failed");
         goto failed;
@@ -155,7 +156,7 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
 
     worker->session = zkl_session_open(conf, &worker->mailbox,
                                    &zkl_worker_events, worker, NULL,
-                                   zkl_zone_alive(worker->zone), log);
+                                   &worker->zone->own->alive, log);
     if (worker->session == NULL) {
         goto failed;
     }
@@ -191,7 +192,8 @@ zkl_worker_stop(zkl_worker_t *worker)
     successor = zkl_worker_holds(worker, 1) && zkl_zone_outlives(zone);
 
     needed = successor
-             && (zkl_zone_replaced(zone) || zkl_worker_holds(worker, 0));
+             && (zone->map->reloads != zone->reloads
+                 || zkl_worker_holds(worker, 0));
 
     worker->session = NULL;
 
@@ -502,9 +504,8 @@ zkl_worker_wakeup_handler(ngx_event_t *ev)
 
     zkl_doorbell_answer(worker->zone->map, worker->zone->slot, zkl_worker_ring,
                         worker);
-    zkl_serve_errands(worker, 0);
 
-    if (zkl_zone_orphans(worker->zone)) {
+    if (worker->zone->map->orphans) {
         zkl_adopt_orphans(worker);
     }
 
@@ -530,6 +531,11 @@ zkl_worker_ring(void *data, uint32_t record)
 
     ngx_log_debug1(NGX_LOG_DEBUG_HTTP, worker->log, 0,
                    "zk lock worker: rung for record %uD", record);
+
+    if (record >= worker->nclaims) {
+        zkl_serve_errand(worker, record - worker->nclaims);
+        return;
+    }
 
     /* a handler may subscribe again, or end another subscription */
 
@@ -655,7 +661,7 @@ zkl_worker_opened(void *data, const zkl_key_t *key)
 
     zkl_zone_set_key(worker->zone, key);
 
-    worker->floor = zkl_zone_present(worker->zone);
+    worker->floor = (int64_t) worker->zone->map->present;
 }
 
 
@@ -982,6 +988,7 @@ zkl_worker_tell_transient(zkl_worker_t *worker,
 static void
 zkl_worker_sweep_handler(ngx_event_t *ev)
 {
+    ngx_uint_t     n;
     zkl_worker_t  *worker;
 
     worker = ngx_queue_data(ev, zkl_worker_t, sweep);
@@ -1004,7 +1011,10 @@ zkl_worker_sweep_handler(ngx_event_t *ev)
 
     zkl_doorbell_answer(worker->zone->map, worker->zone->slot, zkl_worker_ring,
                         worker);
-    zkl_serve_errands(worker, 1);
+
+    for (n = 0; n < ZKL_PLACES; n++) {
+        zkl_serve_errand(worker, n);
+    }
 
     zkl_worker_refuse_waiters(worker);
 

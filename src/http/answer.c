@@ -586,7 +586,7 @@ ngx_http_zk_lock_write_grant(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
     zkl_json_integer(json, "fencing_token", ctx->fencing);
 
     if (zkl_record_read(ctx->worker->zone, &claim->id, &ctx->path, &record)
-        == NGX_OK)
+        == ZKL_FOUND)
     {
         ngx_http_zk_lock_write_time(json, "since",
                                     (time_t) (record.since / 1000));

@@ -126,7 +126,7 @@ ngx_http_zk_lock_health_tell(ngx_http_request_t *r,
     if (worker != NULL) {
         zkl_json_boolean(json, "drained", worker->zone->map->drained != 0);
 
-        alive = (ngx_msec_int_t) (*zkl_zone_alive(worker->zone) - zkl_now());
+        alive = (ngx_msec_int_t) (worker->zone->own->alive - zkl_now());
     }
 
     zkl_json_integer(json, "session_alive_ms", (alive > 0) ? alive : 0);

@@ -459,7 +459,7 @@ ngx_http_zk_lock_request_terms(ngx_http_request_t *r, zkl_worker_t *worker,
      */
 
     ngx_sha1_init(&sha1);
-    ngx_sha1_update(&sha1, zkl_zone_secret(worker->zone), ZKL_SECRET);
+    ngx_sha1_update(&sha1, worker->zone->map->secret, ZKL_SECRET);
     ngx_sha1_update(&sha1, key.data, key.len);
     ngx_sha1_final(digest, &sha1);
 

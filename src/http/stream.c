@@ -356,7 +356,7 @@ ngx_http_zk_lock_stream_event_handler(void *data, zkl_claim_t *claim,
 
     case ZKL_EVENT_ENDING:
         end = (ngx_strcmp(reason, "lease") == 0)
-              ? claim->lease : *zkl_zone_alive(ctx->worker->zone);
+              ? claim->lease : ctx->worker->zone->own->alive;
 
         left = (ngx_msec_int_t) (end - zkl_now());
 

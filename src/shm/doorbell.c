@@ -1,15 +1,16 @@
 
 /*
  * Doorbells: how one process makes another process's event loop look at a
- * record.
+ * record, or at an errand.
  *
- * A doorbell is a row of bits in the zone, a bit for each cell, with a summary
- * above the row, and an eventfd that wakes the worker.  A process that rings
- * sets the cell's bit, then the bit in the summary, then writes the eventfd;
- * the worker that answers clears the summary first.  So the worker sees each
- * ring, perhaps twice, unless the ringing process died in between.  Then the
- * worker's sweep finds a ring that is in the summary; a ring outside of the
- * summary waits for the next ring in the same word.
+ * A doorbell is a row of bits in the zone, a bit for each cell, and a bit for
+ * each errand behind the cells, with a summary above the row, and an eventfd
+ * that wakes the worker.  A process that rings sets the bit, then the bit in
+ * the summary, then writes the eventfd; the worker that answers clears the
+ * summary first.  So the worker sees each ring, perhaps twice, unless the
+ * ringing process died in between.  Then the worker's sweep finds a ring that
+ * is in the summary; a ring outside of the summary waits for the next ring in
+ * the same word.
  *
  * Several processes run this code at the same time, each on its event loop.  No
  * argument may be NULL.
@@ -138,20 +139,6 @@ zkl_doorbell_watchers(zkl_layout_t *map, uint32_t record, ngx_uint_t clear)
                 zkl_doorbell_keeper(map, i * ZKL_WORD_BITS + k, record);
             }
         }
-    }
-}
-
-
-void
-zkl_doorbell_forget(zkl_layout_t *map, uint32_t record)
-{
-    ngx_uint_t   i;
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(map, record);
-
-    for  (i = 0; i < ZKL_SLOT_WORDS; i++) {
-        (void) zkl_doorbell_take(&cell->watchers[i]);
     }
 }
 

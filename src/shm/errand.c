@@ -48,9 +48,6 @@
 
 static ngx_int_t zkl_errand_place(zkl_zone_t *zone, ngx_uint_t *n);
 static ngx_uint_t zkl_errand_left(zkl_place_t *place);
-static void zkl_errand_ring(zkl_layout_t *map, ngx_uint_t slot, ngx_uint_t n);
-static void zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t all,
-    zkl_errand_pt handler, void *data);
 
 
 ngx_int_t
@@ -93,7 +90,7 @@ zkl_errand_send(zkl_zone_t *zone, uint32_t record, zkl_errand_t *errand,
 
     place->word = zkl_place_set(place->word, ZKL_ERRAND_ASKED);
 
-    zkl_errand_ring(map, home, *n);
+    zkl_doorbell_keeper(map, home, map->ncells + *n);
 
     return NGX_OK;
 }
@@ -160,23 +157,6 @@ zkl_errand_left(zkl_place_t *place)
 }
 
 
-static void
-zkl_errand_ring(zkl_layout_t *map, ngx_uint_t slot, ngx_uint_t n)
-{
-    ngx_atomic_t       *mail;
-    ngx_atomic_uint_t   old, bit;
-
-    mail = &map->mail[(slot * ZKL_PLACES + n) / ZKL_WORD_BITS];
-    bit = (ngx_atomic_uint_t) 1 << (n % ZKL_WORD_BITS);
-
-    do {
-        old = *mail;
-    } while (!ngx_atomic_cmp_set(mail, old, old | bit));
-
-    zkl_doorbell_wake(map, slot);
-}
-
-
 zkl_errand_e
 zkl_errand_free(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t *reply)
 {
@@ -210,82 +190,41 @@ zkl_errand_free(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t *reply)
 }
 
 
-void
-zkl_errand_serve(zkl_zone_t *zone, ngx_uint_t all, zkl_errand_pt handler,
-    void *data)
-{
-    ngx_uint_t          n;
-    ngx_atomic_t       *mail;
-    ngx_atomic_uint_t   bits;
-
-    bits = 0;
-
-    for (n = 0; n < ZKL_PLACES; n++, bits >>= 1) {
-
-        if (n % ZKL_WORD_BITS == 0) {
-            mail = &zone->map->mail[(zone->slot * ZKL_PLACES + n)
-                                    / ZKL_WORD_BITS];
-            do {
-                bits = *mail;
-            } while (bits != 0 && !ngx_atomic_cmp_set(mail, bits, 0));
-        }
-
-        if (all || (bits & 1)) {
-            zkl_errand_look(zone, n, all, handler, data);
-        }
-    }
-}
-
-
-static void
-zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t all,
-    zkl_errand_pt handler, void *data)
+ngx_int_t
+zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n, zkl_errand_t *errand,
+    ngx_atomic_uint_t *word)
 {
     zkl_place_t        *place;
-    zkl_errand_t        errand;
-    ngx_atomic_uint_t   word, self;
+    ngx_atomic_uint_t   self;
 
     place = &zone->map->places[n];
     self = zkl_layout_self();
 
-    word = place->word;
+    *word = place->word;
 
-    switch (zkl_place_state(word)) {
+    switch (zkl_place_state(*word)) {
 
     case ZKL_ERRAND_IDLE:
-        break;
+        return NGX_DECLINED;
 
     case ZKL_ERRAND_ASKED:
 
         if (place->sibling != self) {
-            break;
+            return NGX_DECLINED;
         }
 
         ngx_memory_barrier();
-        errand = place->errand;
+        *errand = place->errand;
         ngx_memory_barrier();
 
-        if (place->word == word) {
-            handler(data, n, &errand, word);
-        }
-
-        break;
+        return (place->word == *word) ? NGX_OK : NGX_DECLINED;
 
     case ZKL_ERRAND_REPLIED:
-
-        if (place->owner == self) {
-            handler(data, n, NULL, word);
-        }
-
-        break;
+        return (place->owner == self) ? NGX_DONE : NGX_DECLINED;
 
     default: /* KEPT, COUNTS, ENDS */
-
-        if (all && place->owner == self && zkl_layout_dead(place->sibling, 0)) {
-            handler(data, n, NULL, word);
-        }
-
-        break;
+        return (place->owner == self && zkl_layout_dead(place->sibling, 0))
+               ? NGX_DONE : NGX_DECLINED;
     }
 }
 
@@ -317,6 +256,6 @@ zkl_errand_reply(zkl_zone_t *zone, ngx_uint_t n, ngx_atomic_uint_t word,
               | (reply << ZKL_PLACE_REPLY_SHIFT);
 
     if (ngx_atomic_cmp_set(&place->word, word, replied)) {
-        zkl_errand_ring(zone->map, place->from, n);
+        zkl_doorbell_keeper(zone->map, place->from, zone->map->ncells + n);
     }
 }

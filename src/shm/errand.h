@@ -29,14 +29,6 @@ typedef enum {
 
 
 /*
- * Tells of an errand of a sibling, with the word of the place for begin() and
- * reply(); or, if errand is NULL, of one of this worker's that is to be freed.
- */
-typedef void (*zkl_errand_pt)(void *data, ngx_uint_t n, zkl_errand_t *errand,
-    ngx_atomic_uint_t word);
-
-
-/*
  * Sends the errand to the worker that keeps the slot of that record, and rings
  * that worker.  *n is the errand's number, until zkl_errand_free().
  * NGX_DECLINED: this worker or no process keeps the slot; NGX_BUSY: too many
@@ -48,17 +40,19 @@ ngx_int_t zkl_errand_send(zkl_zone_t *zone, uint32_t record,
 /*
  * Does not wait for an own errand any longer.  Returns how far the errand is;
  * REPLIED: *reply is set; IDLE: called back.  Otherwise the errand is free if
- * the sibling is dead, else the handler hears of the reply, and frees it.
+ * the sibling is dead, else look() tells of the reply, and the caller frees it.
  */
 zkl_errand_e zkl_errand_free(zkl_zone_t *zone, ngx_uint_t n,
     ngx_uint_t *reply);
 
 /*
- * Calls handler for each errand that this worker was rung for or, with all, for
- * each that is this worker's to serve or to free.
+ * Looks at an errand that this worker was rung for, or that may be there.
+ * NGX_OK: a sibling's errand is to be served; *word is the word of the place,
+ * for begin() and reply().  NGX_DONE: an own errand is to be freed.
+ * NGX_DECLINED: neither.
  */
-void zkl_errand_serve(zkl_zone_t *zone, ngx_uint_t all, zkl_errand_pt handler,
-    void *data);
+ngx_int_t zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n, zkl_errand_t *errand,
+    ngx_atomic_uint_t *word);
 
 /*
  * For the worker that is asked.  begin() sets how far the errand is, before the

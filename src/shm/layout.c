@@ -243,7 +243,7 @@ zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
         map->nseq_index *= 2;
     }
 
-    map->nbits = map->ncells / ZKL_WORD_BITS;
+    map->nbits = (map->ncells + ZKL_PLACES) / ZKL_WORD_BITS;
     map->nsummary = map->nbits / ZKL_WORD_BITS + 1;
 
     at = ngx_align(at, 64);
@@ -271,9 +271,6 @@ zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
 
     map->summaries = (ngx_atomic_t *) at;
     at += map->nslots * map->nsummary * sizeof(ngx_atomic_t);
-
-    map->mail = (ngx_atomic_t *) at;
-    at += map->nslots * (ZKL_PLACES / 8);
 
     at = ngx_align(at, sizeof(uint64_t));
     map->places = (zkl_place_t *) at;

@@ -65,7 +65,8 @@ typedef struct {
                                                over */
     ngx_atomic_t                ttl;
     ngx_atomic_t                version;    /* of the znode's data at the last
-                                               read */
+                                               read, or UNREAD: the lease is
+                                               right up to that version */
     ngx_atomic_t                renewals;   /* in the znode's data */
     ngx_atomic_t                holds;      /* the number of holds, 0: not held
                                                (any more); upper half: the last
@@ -171,15 +172,14 @@ typedef struct {
     ngx_atomic_t               *moved;      /* by id: cell + 1 of a claim that
                                                was taken over */
     ngx_atomic_t               *bits;       /* the doorbells: of each slot a bit
-                                               for each cell */
+                                               for each cell and errand */
     ngx_atomic_t               *summaries;  /* of each slot a bit for each word
                                                of bits */
-    ngx_atomic_t               *mail;       /* of each slot a bit for each
-                                               errand */
     zkl_place_t                *places;     /* of errands */
     u_char                     *cells;
 
-    u_char                      secret[ZKL_SECRET];     /* of hashes of the
+    u_char                      secret[ZKL_SECRET];     /* no client knows, of
+                                                           hashes of the
                                                            keys of quotas */
 
     ngx_uint_t                  nslots;

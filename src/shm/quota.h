@@ -10,8 +10,8 @@
 
 
 /*
- * Counts the claim of a cell under key, a hash that is not 0, unless max claims
- * count already: NGX_BUSY.
+ * Counts the claim of a cell under key, a hash that is not 0, until the record
+ * is freed.  NGX_BUSY: max claims count under the key already.
  */
 ngx_int_t zkl_quota_take(zkl_layout_t *map, zkl_cell_t *cell, uint64_t key,
     ngx_uint_t max);

@@ -36,8 +36,8 @@
 #define ZKL_FULL_AGAIN                10000
 
 
-static void zkl_record_begin(zkl_zone_t *zone, uint32_t record,
-    ngx_str_t *path, zkl_mode_t mode, const uint8_t *random);
+static uint32_t zkl_record_begin(zkl_zone_t *zone, ngx_str_t *path,
+    zkl_mode_t mode, const uint8_t *random);
 static void zkl_record_start(zkl_zone_t *zone, uint32_t record);
 static void zkl_record_moved(zkl_zone_t *zone, uint32_t record);
 static uint32_t zkl_record_number(zkl_zone_t *zone, const zkl_id_t *id);
@@ -46,12 +46,10 @@ static void zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
 static uint32_t zkl_cells_take(zkl_zone_t *zone, ngx_uint_t n);
 static uint32_t zkl_cells_find(zkl_zone_t *zone, ngx_uint_t chunk,
     ngx_uint_t n);
-static void zkl_record_full(zkl_zone_t *zone);
 static int64_t zkl_record_clock(void);
-static ngx_int_t zkl_record_random(zkl_zone_t *zone, u_char *buf, size_t len);
 static void zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell,
     uint32_t record, zkl_record_t *copy);
-static ngx_int_t zkl_record_get(zkl_zone_t *zone, uint32_t record,
+static zkl_found_e zkl_record_get(zkl_zone_t *zone, uint32_t record,
     const zkl_id_t *id, ngx_str_t *path, zkl_record_t *copy);
 static void zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl,
     ngx_msec_t grace, ngx_msec_t seen);
@@ -61,41 +59,56 @@ ngx_int_t
 zkl_record_take(zkl_zone_t *zone, ngx_str_t *path, zkl_mode_t mode,
     const uint8_t *key, zkl_id_t *id)
 {
-    uint32_t  record;
-    u_char    random[ZKL_RANDOM_LEN];
-
-    if (zkl_record_random(zone, random, ZKL_RANDOM_LEN) != NGX_OK) {
+    if (getrandom(id->random, ZKL_RANDOM_LEN, 0) != ZKL_RANDOM_LEN) {
+        ngx_log_error(NGX_LOG_CRIT, zone->log, ngx_errno, "getrandom() failed");
         return NGX_ERROR;
     }
 
     if (key != NULL) {
-        ngx_memcpy(random, key, ZKL_KEY);
+        ngx_memcpy(id->random, key, ZKL_KEY);
     }
 
-    ngx_memcpy(id->random, random, ZKL_RANDOM_LEN);
-
-    record = zkl_cells_take(zone, zkl_layout_cells_of(path->len));
-    if (record == ZKL_NO_RECORD) {
-        zkl_record_full(zone);
+    id->record = zkl_record_begin(zone, path, mode, id->random);
+    if (id->record == ZKL_NO_RECORD) {
         return NGX_BUSY;
     }
 
-    id->record = record;
-
-    zkl_record_begin(zone, record, path, mode, random);
-    zkl_record_start(zone, record);
+    zkl_record_start(zone, id->record);
 
     return NGX_OK;
 }
 
 
-/* Fills the cell of a record that was taken for a new claim. */
+/*
+ * Takes cells for a new record, and fills the record.  A full zone is logged
+ * once in a while, and not for each request that is refused.
+ */
 
-static void
-zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
-    zkl_mode_t mode, const uint8_t *random)
+static uint32_t
+zkl_record_begin(zkl_zone_t *zone, ngx_str_t *path, zkl_mode_t mode,
+    const uint8_t *random)
 {
+    uint32_t     record;
+    ngx_msec_t   now;
     zkl_cell_t  *cell;
+
+    record = zkl_cells_take(zone, zkl_layout_cells_of(path->len));
+
+    if (record == ZKL_NO_RECORD) {
+        now = zkl_now();
+
+        if (zone->full == 0 || now - zone->full >= ZKL_FULL_AGAIN) {
+            zone->full = now;
+
+            ngx_log_error(NGX_LOG_ERR, zone->log, 0,
+                          "no room for one more claim in \"zk_lock_zone\": its "
+                          "size is to be larger, or there are to be fewer "
+                          "claims; such lines come once in ten seconds at "
+                          "most");
+        }
+
+        return ZKL_NO_RECORD;
+    }
 
     cell = zkl_layout_cell(zone->map, record);
 
@@ -132,6 +145,8 @@ zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
 
     ngx_memory_barrier();
     cell->gen++;
+
+    return record;
 }
 
 
@@ -153,14 +168,10 @@ zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path, zkl_child_t *child,
 {
     zkl_cell_t  *cell;
 
-    *record = zkl_cells_take(zone, zkl_layout_cells_of(path->len));
-
+    *record = zkl_record_begin(zone, path, child->mode, child->id.random);
     if (*record == ZKL_NO_RECORD) {
-        zkl_record_full(zone);
         return NGX_BUSY;
     }
-
-    zkl_record_begin(zone, *record, path, child->mode, child->id.random);
 
     /*
      * A successor finds the record of a living claim, or no record.  The record
@@ -272,25 +283,6 @@ zkl_record_number(zkl_zone_t *zone, const zkl_id_t *id)
 
 
 void
-zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_mode_t was)
-{
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
-    cell->state = ZKL_RECORD_OPEN;
-    ngx_memory_barrier();
-
-    cell->was = was;
-    cell->version = ZKL_UNREAD;
-    cell->slot = (uint16_t) zone->slot;
-    ngx_memory_barrier();
-
-    zkl_doorbell_watchers(zone->map, record, 0);
-}
-
-
-void
 zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to)
 {
     uint32_t    record;
@@ -324,7 +316,15 @@ zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to)
 void
 zkl_record_open(zkl_zone_t *zone, uint32_t record)
 {
-    zkl_layout_cell(zone->map, record)->state = ZKL_RECORD_OPEN;
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    cell->state = ZKL_RECORD_OPEN;
+    ngx_memory_barrier();
+
+    cell->version = ZKL_UNREAD;
+    cell->slot = (uint16_t) zone->slot;
     ngx_memory_barrier();
 
     zkl_doorbell_watchers(zone->map, record, 0);
@@ -332,13 +332,10 @@ zkl_record_open(zkl_zone_t *zone, uint32_t record)
 
 
 void
-zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata,
-    ngx_uint_t anew, uint32_t term)
+zkl_record_regain(zkl_cell_t *cell, zkl_claim_data_t *cdata, ngx_uint_t anew,
+    uint32_t term)
 {
-    ngx_msec_t   ttl, lease;
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
+    ngx_msec_t  ttl, lease;
 
     cell->term = term;
 
@@ -360,55 +357,6 @@ zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata,
     ngx_memory_barrier();
 
     cell->state = ZKL_RECORD_HELD;
-}
-
-
-void
-zkl_record_durable(zkl_zone_t *zone, uint32_t record)
-{
-    zkl_layout_cell(zone->map, record)->durable = 1;
-}
-
-
-ngx_msec_t
-zkl_record_ttl(zkl_zone_t *zone, uint32_t record, zkl_mode_t *was)
-{
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
-    if (was != NULL) {
-        *was = cell->was;
-    }
-
-    return cell->ttl;
-}
-
-
-ngx_int_t
-zkl_record_forsaken(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path)
-{
-    uint32_t      record;
-    zkl_cell_t   *cell;
-    zkl_record_t  copy;
-
-    record = zkl_record_number(zone, id);
-
-    if (zkl_record_copy(zone, record, path, &copy) != NGX_OK
-        || copy.state != ZKL_RECORD_FREE)
-    {
-        return NGX_AGAIN;
-    }
-
-    if (copy.forsaken) {
-        return NGX_OK;
-    }
-
-    cell = zkl_layout_cell(zone->map, record);
-
-    return (cell->remote == ngx_crc32_short((u_char *) id->random,
-                                            ZKL_RANDOM_LEN))
-           ? NGX_DECLINED : NGX_AGAIN;
 }
 
 
@@ -491,13 +439,13 @@ zkl_record_unbind(zkl_zone_t *zone, uint32_t record)
 
 
 void
-zkl_record_mode(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode)
+zkl_record_downgrade(zkl_zone_t *zone, uint32_t record)
 {
     zkl_cell_t  *cell;
 
     cell = zkl_layout_cell(zone->map, record);
 
-    if (cell->mode == mode) {
+    if (cell->mode == ZKL_READ) {
 
         /* a dead worker has begun this; the znode has the former name */
 
@@ -506,7 +454,7 @@ zkl_record_mode(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode)
 
     cell->was = cell->mode;
     ngx_memory_barrier();
-    cell->mode = mode;
+    cell->mode = ZKL_READ;
 
     ngx_memory_barrier();
 
@@ -515,25 +463,20 @@ zkl_record_mode(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode)
 
 
 void
-zkl_record_named(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode)
+zkl_record_named(zkl_cell_t *cell)
 {
-    zkl_cell_t  *cell;
+    cell->was = cell->mode;
 
-    cell = zkl_layout_cell(zone->map, record);
-
-    cell->mode = mode;
-    cell->was = mode;
-
-    zkl_record_unread(zone, record);
+    zkl_record_unread(cell);
 }
 
 
 /* The data may have renewals that were not read. */
 
 void
-zkl_record_unread(zkl_zone_t *zone, uint32_t record)
+zkl_record_unread(zkl_cell_t *cell)
 {
-    zkl_layout_cell(zone->map, record)->version = ZKL_UNREAD;
+    cell->version = ZKL_UNREAD;
 }
 
 
@@ -578,11 +521,13 @@ zkl_record_end(zkl_zone_t *zone, uint32_t record)
         zkl_counters_time(zone->map->counters, ZKL_TIMES_HELD, held);
 
         if (zone->ended != NULL) {
-            zone->ended(zone->data, record, held);
+            zone->ended(zone->data, record, cell, held);
         }
     }
 
-    zkl_doorbell_watchers(zone->map, record, 0);
+    /* in the one-node layout the watchers wait until the record is free */
+
+    zkl_doorbell_watchers(zone->map, record, cell->mode != ZKL_NODE);
 }
 
 
@@ -590,13 +535,12 @@ void
 zkl_record_free(zkl_zone_t *zone, uint32_t record)
 {
     uint64_t     mask;
-    ngx_uint_t   chunk, n, ended;
+    ngx_uint_t   chunk, n;
     zkl_cell_t  *cell;
 
     cell = zkl_layout_cell(zone->map, record);
 
     n = zkl_layout_cells_of(cell->path_len);
-    ended = (cell->state == ZKL_RECORD_ENDED);
 
     zkl_quota_give_back(zone->map, cell);
 
@@ -612,14 +556,7 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
     cell->state = ZKL_RECORD_FREE;
     ngx_memory_barrier();
 
-    /* end() has rung for locks */
-
-    if (!ended || cell->mode == ZKL_NODE) {
-        zkl_doorbell_watchers(zone->map, record, 1);
-
-    } else {
-        zkl_doorbell_forget(zone->map, record);
-    }
+    zkl_doorbell_watchers(zone->map, record, 1);
 
     chunk = record / ZKL_CHUNK;
     mask = (((uint64_t) 1 << n) - 1) << (record % ZKL_CHUNK);
@@ -633,29 +570,16 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
 }
 
 
-ngx_int_t
-zkl_record_quota(zkl_zone_t *zone, uint32_t record, uint64_t key,
-    ngx_uint_t max)
+void
+zkl_record_ending(zkl_cell_t *cell, zkl_ending_e ending)
 {
-    return zkl_quota_take(zone->map, zkl_layout_cell(zone->map, record), key,
-                          max);
+    cell->ending = (uint8_t) ending;
 }
 
 
 void
-zkl_record_ending(zkl_zone_t *zone, uint32_t record, zkl_ending_e ending)
+zkl_record_lose(zkl_cell_t *cell)
 {
-    zkl_layout_cell(zone->map, record)->ending = (uint8_t) ending;
-}
-
-
-void
-zkl_record_lose(zkl_zone_t *zone, uint32_t record)
-{
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
     if (cell->ending == ZKL_ENDING_RELEASED
         || cell->ending == ZKL_ENDING_BROKEN)
     {
@@ -665,32 +589,11 @@ zkl_record_lose(zkl_zone_t *zone, uint32_t record)
 
 
 void
-zkl_record_let_go(zkl_zone_t *zone, uint32_t record)
+zkl_record_let_go(zkl_cell_t *cell)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
     if (cell->ending == ZKL_ENDING_UNKNOWN) {
         cell->ending = ZKL_ENDING_RELEASED;
     }
-}
-
-
-zkl_ending_e
-zkl_record_own(zkl_zone_t *zone, uint32_t record, zkl_record_t *copy,
-    ngx_str_t *path)
-{
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
-    zkl_record_fill(zone, cell, record, copy);
-
-    path->data = cell->path;
-    path->len = cell->path_len;
-
-    return cell->ending;
 }
 
 
@@ -746,7 +649,7 @@ zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token, ngx_str_t *path)
      */
 
     if (ending == ZKL_ENDING_UNKNOWN && zkl_zone_behind(zone)
-        && copy.czxid > zkl_zone_present(zone))
+        && copy.czxid > (int64_t) zone->map->present)
     {
         ending = ZKL_ENDING_LOST;
     }
@@ -871,16 +774,16 @@ zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
 }
 
 
-ngx_int_t
+zkl_found_e
 zkl_record_watch(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     zkl_record_t *copy)
 {
-    uint32_t   record;
-    ngx_int_t  rc;
+    uint32_t     record;
+    zkl_found_e  found;
 
-    rc = zkl_record_read(zone, id, path, copy);
-    if (rc != NGX_OK) {
-        return rc;
+    found = zkl_record_read(zone, id, path, copy);
+    if (found != ZKL_FOUND) {
+        return found;
     }
 
     record = copy->id.record;
@@ -959,62 +862,6 @@ zkl_cells_find(zkl_zone_t *zone, ngx_uint_t chunk, ngx_uint_t n)
 }
 
 
-/* Logs once in a while, not for each request that is refused. */
-
-static void
-zkl_record_full(zkl_zone_t *zone)
-{
-    ngx_msec_t  now;
-
-    now = zkl_now();
-
-    if (zone->full != 0 && now - zone->full < ZKL_FULL_AGAIN) {
-        return;
-    }
-
-    zone->full = now;
-
-    ngx_log_error(NGX_LOG_ERR, zone->log, 0,
-                  "no room for one more claim in \"zk_lock_zone\": its size "
-                  "is to be larger, or there are to be fewer claims; such "
-                  "lines come once in ten seconds at most");
-}
-
-
-static ngx_int_t
-zkl_record_random(zkl_zone_t *zone, u_char *buf, size_t len)
-{
-    ssize_t  n;
-
-    if (zone->nrandom < len) {
-
-        do {
-            n = getrandom(zone->random, sizeof(zone->random), 0);
-        } while (n == -1 && ngx_errno == NGX_EINTR);
-
-        if (n < (ssize_t) len) {
-            ngx_log_error(NGX_LOG_CRIT, zone->log, ngx_errno,
-                          "getrandom() failed");
-            return NGX_ERROR;
-        }
-
-        zone->nrandom = n;
-    }
-
-    zone->nrandom -= len;
-
-    ngx_memcpy(buf, &zone->random[zone->nrandom], len);
-    ngx_memzero(&zone->random[zone->nrandom], len);
-
-    return NGX_OK;
-}
-
-
-/*
- * Makes a copy that is not torn.  NGX_DECLINED: the record is not of that path;
- * NGX_ABORT: no whole copy can be made.
- */
-
 ngx_int_t
 zkl_record_copy(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     zkl_record_t *copy)
@@ -1057,7 +904,7 @@ zkl_record_copy(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
 
     /* the writer is dead, or stopped in the middle of the write */
 
-    return NGX_ABORT;
+    return NGX_DECLINED;
 }
 
 
@@ -1080,7 +927,6 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
     copy->was = cell->was;
     copy->term = cell->term;
     copy->named = cell->named;
-    copy->version = (int32_t) cell->version;
     copy->renewals = (uint32_t) cell->renewals;
     copy->holds = cell->holds & ZKL_HOLDS;
     copy->index = cell->index;
@@ -1121,7 +967,7 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
 }
 
 
-ngx_int_t
+zkl_found_e
 zkl_record_read(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     zkl_record_t *copy)
 {
@@ -1135,41 +981,36 @@ zkl_record_read(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
  * record at any moment.
  */
 
-static ngx_int_t
+static zkl_found_e
 zkl_record_get(zkl_zone_t *zone, uint32_t record, const zkl_id_t *id,
     ngx_str_t *path, zkl_record_t *copy)
 {
-    ngx_int_t    rc;
     ngx_uint_t   slot;
     zkl_cell_t  *cell;
 
-    rc = zkl_record_copy(zone, record, path, copy);
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
-    if (copy->state == ZKL_RECORD_FREE
-        || !zkl_name_secret_equal(copy->id.random, id->random, ZKL_RANDOM_LEN))
-    {
-        return NGX_DECLINED;
+    if (zkl_record_copy(zone, record, path, copy) != NGX_OK) {
+        return ZKL_FOUND_NOTHING;
     }
 
     cell = zkl_layout_cell(zone->map, record);
     slot = cell->slot;
 
-    if (slot == zone->slot) {
-        return NGX_OK;
+    if (copy->state == ZKL_RECORD_FREE) {
+        return (!copy->forsaken
+                && cell->remote == ngx_crc32_short((u_char *) id->random,
+                                                   ZKL_RANDOM_LEN))
+               ? ZKL_FOUND_END : ZKL_FOUND_NOTHING;
     }
 
-    if (slot >= zone->map->nslots) {
-        return NGX_ABORT;
+    if (!zkl_name_secret_equal(copy->id.random, id->random, ZKL_RANDOM_LEN)
+        || slot >= zone->map->nslots)
+    {
+        return ZKL_FOUND_NOTHING;
     }
 
-    if (zkl_layout_dead(zone->map->slots[slot].keeper, 1)) {
-        return NGX_AGAIN;
-    }
-
-    return NGX_OK;
+    return (slot != zone->slot
+            && zkl_layout_dead(zone->map->slots[slot].keeper, 1))
+           ? ZKL_FOUND_ORPHAN : ZKL_FOUND;
 }
 
 
@@ -1180,25 +1021,16 @@ zkl_record_get(zkl_zone_t *zone, uint32_t record, const zkl_id_t *id,
 
 
 void
-zkl_record_keep(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
-    ngx_msec_t lease)
+zkl_record_keep(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t lease)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
     cell->ttl = ttl;
     cell->lease = lease ? lease : 1;
 }
 
 
 void
-zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t lease)
+zkl_record_cut(zkl_cell_t *cell, ngx_msec_t lease)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
     if (cell->delivery == ZKL_DELIVERED) {
         cell->delivery = ZKL_UNDELIVERED;
         cell->lease = lease ? lease : 1;
@@ -1206,54 +1038,17 @@ zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t lease)
 }
 
 
-ngx_int_t
-zkl_record_lease_over(zkl_zone_t *zone, uint32_t record, ngx_msec_t now,
-    ngx_msec_t *lease)
-{
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
-    *lease = cell->lease;
-
-    if (*lease != 0 && (ngx_msec_int_t) (*lease - now) > 0) {
-        return NGX_AGAIN;
-    }
-
-    cell->lease = 0;
-
-    return NGX_OK;
-}
-
-
 void
-zkl_record_close(zkl_zone_t *zone, uint32_t record)
+zkl_record_close(zkl_cell_t *cell)
 {
-    zkl_layout_cell(zone->map, record)->lease = 0;
+    cell->lease = 0;
 }
 
 
 ngx_int_t
-zkl_record_lease(zkl_zone_t *zone, uint32_t record, ngx_msec_t *lease)
+zkl_record_renewed(zkl_cell_t *cell, int32_t version, uint32_t renewals,
+    ngx_msec_t ttl, ngx_msec_t grace, ngx_msec_t seen)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
-    *lease = cell->lease;
-
-    return (*lease != 0) ? NGX_OK : NGX_DECLINED;
-}
-
-
-ngx_int_t
-zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
-    uint32_t renewals, ngx_msec_t ttl, ngx_msec_t grace, ngx_msec_t seen)
-{
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
     /* may go down: the versions of a renamed znode begin at 0 again */
 
     cell->version = (uint32_t) version;
@@ -1272,13 +1067,6 @@ zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
     cell->renewals = renewals;
 
     return NGX_OK;
-}
-
-
-ngx_uint_t
-zkl_record_knows(zkl_zone_t *zone, uint32_t record, uint32_t renewals)
-{
-    return renewals <= zkl_layout_cell(zone->map, record)->renewals;
 }
 
 
@@ -1304,20 +1092,10 @@ zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t grace,
 }
 
 
-int32_t
-zkl_record_version(zkl_zone_t *zone, uint32_t record)
-{
-    return (int32_t) zkl_layout_cell(zone->map, record)->version;
-}
-
-
 ngx_int_t
-zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl)
+zkl_record_seen(zkl_cell_t *cell, ngx_msec_t ttl)
 {
-    ngx_uint_t   undelivered;
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
+    ngx_uint_t  undelivered;
 
     if (cell->state != ZKL_RECORD_HELD) {
         return NGX_DECLINED;
@@ -1336,18 +1114,14 @@ zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl)
 
 
 ngx_uint_t
-zkl_record_said(zkl_zone_t *zone, uint32_t record, zkl_said_t *said,
-    zkl_claim_data_t *cdata)
+zkl_record_said(zkl_cell_t *cell, zkl_said_t *said, zkl_claim_data_t *cdata)
 {
-    ngx_uint_t   shorter;
-    ngx_msec_t   ttl;
-    zkl_cell_t  *cell;
+    ngx_uint_t  shorter;
+    ngx_msec_t  ttl;
 
     if (cdata->index < 0) {
         return 0;
     }
-
-    cell = zkl_layout_cell(zone->map, record);
 
     ttl = (ngx_msec_t) cdata->ttl;
 
@@ -1364,12 +1138,8 @@ zkl_record_said(zkl_zone_t *zone, uint32_t record, zkl_said_t *said,
 
 
 void
-zkl_record_cdata(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
+zkl_record_cdata(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
     cdata->index = cell->index;
     cdata->czxid = cell->czxid;
     cdata->renewals = (uint32_t) cell->renewals;
@@ -1387,16 +1157,16 @@ zkl_record_cdata(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
 
 
 void
-zkl_record_counted(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
+zkl_record_durable(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 {
     uint32_t           remote;
     ngx_atomic_uint_t  holds;
-    zkl_cell_t        *cell;
 
-    cell = zkl_layout_cell(zone->map, record);
+    cell->durable = 1;
 
     holds = cell->holds;
 
+    cdata->ttl = ngx_max(cdata->ttl, (int64_t) cell->ttl);
     cdata->holds = (uint32_t) (holds & ZKL_HOLDS);
 
     if (cdata->want_len == 0 || cdata->holds == 0) {
@@ -1414,33 +1184,19 @@ zkl_record_counted(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
 }
 
 
-ngx_uint_t
-zkl_record_holds(zkl_zone_t *zone, uint32_t record)
-{
-    return zkl_layout_cell(zone->map, record)->holds & ZKL_HOLDS;
-}
-
-
 void
-zkl_record_count(zkl_zone_t *zone, uint32_t record, ngx_uint_t holds,
-    ngx_uint_t anew)
+zkl_record_count(zkl_cell_t *cell, ngx_uint_t holds, ngx_uint_t anew)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
     cell->holds = anew ? holds : (cell->holds & ~ZKL_HOLDS) | holds;
 }
 
 
 ngx_int_t
-zkl_record_remote(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
+zkl_record_remote(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 {
-    uint32_t            remote;
-    ngx_uint_t          n, less;
-    zkl_cell_t         *cell;
-    ngx_atomic_uint_t   mark;
-
-    cell = zkl_layout_cell(zone->map, record);
+    uint32_t           remote;
+    ngx_uint_t         n, less;
+    ngx_atomic_uint_t  mark;
 
     remote = ngx_crc32_short((u_char *) cdata->want, cdata->want_len);
     mark = (ngx_atomic_uint_t) remote << ZKL_HOLDS_BITS;

@@ -7,6 +7,9 @@
  * part, the claim has no record any more.  The keeper knows in private memory
  * which cells of a chunk are in use; the zone says at which cells records
  * start, so that a successor finds the records.
+ *
+ * The keeper may read its own cells everywhere, but writes to the cells only
+ * with the functions here, which know the order of the stores.
  */
 
 
@@ -90,7 +93,6 @@ typedef struct {
                                                    lock; else mode */
     int64_t                          seq;       /* -1: not published */
     int64_t                          czxid;
-    int32_t                          version;   /* of the znode's data */
     uint32_t                         renewals;  /* in the znode's data */
     ngx_uint_t                       holds;
     ngx_atomic_uint_t                gen;
@@ -114,6 +116,19 @@ typedef struct {
     unsigned                         forsaken:1;    /* of FREE: the claim that
                                                        was here may live */
 } zkl_record_t;
+
+
+/* what the zone tells of a claim */
+
+typedef enum {
+    ZKL_FOUND = 0,                      /* the copy is good */
+    ZKL_FOUND_ORPHAN,                   /* the copy is good, but no process
+                                           keeps the claim's session now */
+    ZKL_FOUND_END,                      /* no record: the claim has ended */
+    ZKL_FOUND_NOTHING                   /* no record, or its worker died, or
+                                           was stopped, in a write: only
+                                           ZooKeeper tells of the claim */
+} zkl_found_e;
 
 
 /* path points into the zone: the handler has to copy path */
@@ -144,13 +159,6 @@ ngx_int_t zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path,
     zkl_child_t *child, int64_t czxid, ngx_uint_t index, uint32_t *record);
 
 /*
- * Moves a record of an adopted slot to zone's slot.  The record stays in the
- * cell, becomes open, and keeps the deadline and all other fields but the
- * version of the data.  was is the mode in the znode's name.
- */
-void zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_mode_t was);
-
-/*
  * Gives the chunks of an adopted slot to another slot of this worker, with the
  * records that have moved there.  The other records, which have ended, are
  * freed, because the session is over.
@@ -158,54 +166,30 @@ void zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_mode_t was);
 void zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to);
 
 /*
- * open() marks an own record as open.  regain() marks the record as held again,
- * for the former lease or, with anew, for the claim data's ttl from now on; the
- * gate of the lease was taken over `term` times.
+ * open() marks a record as open, and moves a record of an adopted slot to
+ * zone's slot.  The record stays in the cell, and keeps the deadline and all
+ * other fields but the version of the data.  regain() marks the record as held
+ * again, for the former lease or, with anew, for the claim data's ttl from now
+ * on; the gate of the lease was taken over `term` times.
  */
 void zkl_record_open(zkl_zone_t *zone, uint32_t record);
-void zkl_record_regain(zkl_zone_t *zone, uint32_t record,
-    zkl_claim_data_t *cdata, ngx_uint_t anew, uint32_t term);
+void zkl_record_regain(zkl_cell_t *cell, zkl_claim_data_t *cdata,
+    ngx_uint_t anew, uint32_t term);
 
 /*
- * The znode of an own record may be durable from now on.  The claim data that
- * make the znode durable get the ttl that record_ttl() returns afterwards.
+ * Notes that the znode of an own record may be durable from now on, by claim
+ * data that get the longest ttl that a holder was told, and the number of
+ * holds, without the remote request if the number counts the request: another
+ * session would count the request again.
  */
-void zkl_record_durable(zkl_zone_t *zone, uint32_t record);
-
-/*
- * Returns the ttl of an own record; *was, if was is not NULL, is the mode in
- * the znode's name.
- */
-ngx_msec_t zkl_record_ttl(zkl_zone_t *zone, uint32_t record, zkl_mode_t *was);
-
-/*
- * Tells of an id that has no record any more.  NGX_DECLINED: the claim has
- * ended; NGX_OK: the claim may live; NGX_AGAIN: not known, as the record's cell
- * tells of another claim by now.
- */
-ngx_int_t zkl_record_forsaken(zkl_zone_t *zone, const zkl_id_t *id,
-    ngx_str_t *path);
-
-/*
- * Counts an own record under key, a hash that is not 0, until the record is
- * freed.  NGX_BUSY: max claims count under the key already.
- */
-ngx_int_t zkl_record_quota(zkl_zone_t *zone, uint32_t record, uint64_t key,
-    ngx_uint_t max);
-
-/*
- * A copy of an own record and its path, which points into the zone; returns how
- * the claim ends, as far as is known.
- */
-zkl_ending_e zkl_record_own(zkl_zone_t *zone, uint32_t record,
-    zkl_record_t *copy, ngx_str_t *path);
+void zkl_record_durable(zkl_cell_t *cell, zkl_claim_data_t *cdata);
 
 /* Notes how an own record's claim ends, or is about to end. */
-void zkl_record_ending(zkl_zone_t *zone, uint32_t record, zkl_ending_e ending);
+void zkl_record_ending(zkl_cell_t *cell, zkl_ending_e ending);
 /* Notes that the claim was gone before any client released the claim. */
-void zkl_record_lose(zkl_zone_t *zone, uint32_t record);
+void zkl_record_lose(zkl_cell_t *cell);
 /* Notes that the gateway releases the claim, unless another end was noted. */
-void zkl_record_let_go(zkl_zone_t *zone, uint32_t record);
+void zkl_record_let_go(zkl_cell_t *cell);
 
 /*
  * bind() makes an own record's claim end with the worker; unbind() undoes that.
@@ -216,38 +200,26 @@ void zkl_record_bind(zkl_zone_t *zone, uint32_t record, uint32_t leader);
 void zkl_record_unbind(zkl_zone_t *zone, uint32_t record);
 
 /*
- * mode() changes the mode of an own record's claim.  The znode's name may still
+ * downgrade() makes an own record's claim a reader.  The znode's name may still
  * be that of the mode before, until named() is called.
  */
-void zkl_record_mode(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode);
-void zkl_record_named(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode);
+void zkl_record_downgrade(zkl_zone_t *zone, uint32_t record);
+void zkl_record_named(zkl_cell_t *cell);
 
 /* Another znode has the data: no delete may use a version before a read. */
-void zkl_record_unread(zkl_zone_t *zone, uint32_t record);
+void zkl_record_unread(zkl_cell_t *cell);
 
 /* Sets the ttl and the deadline of an own record unconditionally. */
-void zkl_record_keep(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
-    ngx_msec_t lease);
+void zkl_record_keep(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t lease);
 
 /*
  * Sets the deadline of an own held record whose client was not told of the
  * grant, unless another client was told.
  */
-void zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t lease);
-
-/*
- * Whether the lease of an own held record is over at now.  NGX_OK: over, and
- * cannot be renewed any more; NGX_AGAIN: not over, *lease is the deadline.
- */
-ngx_int_t zkl_record_lease_over(zkl_zone_t *zone, uint32_t record,
-    ngx_msec_t now, ngx_msec_t *lease);
+void zkl_record_cut(zkl_cell_t *cell, ngx_msec_t lease);
 
 /* Closes the lease of an own record for renewal, whatever the deadline. */
-void zkl_record_close(zkl_zone_t *zone, uint32_t record);
-
-/* The deadline of an own record.  NGX_DECLINED: the lease is over. */
-ngx_int_t zkl_record_lease(zkl_zone_t *zone, uint32_t record,
-    ngx_msec_t *lease);
+void zkl_record_close(zkl_cell_t *cell);
 
 /*
  * Notes that the data of an own claim were read with that version and number of
@@ -258,16 +230,8 @@ ngx_int_t zkl_record_lease(zkl_zone_t *zone, uint32_t record,
  * running lease becomes shorter only if the deadline is `seen`, which was read
  * last.
  */
-ngx_int_t zkl_record_renewed(zkl_zone_t *zone, uint32_t record,
-    int32_t version, uint32_t renewals, ngx_msec_t ttl, ngx_msec_t grace,
-    ngx_msec_t seen);
-
-/* Whether an own record has seen that many renewals in the data. */
-ngx_uint_t zkl_record_knows(zkl_zone_t *zone, uint32_t record,
-    uint32_t renewals);
-
-/* The version up to which an own record's lease is right, or UNREAD. */
-int32_t zkl_record_version(zkl_zone_t *zone, uint32_t record);
+ngx_int_t zkl_record_renewed(zkl_cell_t *cell, int32_t version,
+    uint32_t renewals, ngx_msec_t ttl, ngx_msec_t grace, ngx_msec_t seen);
 
 /*
  * Notes in said what the data of an own claim say now.  Returns whether the
@@ -276,29 +240,18 @@ int32_t zkl_record_version(zkl_zone_t *zone, uint32_t record);
  * up the renewals, too, and does not know for how long the claim was renewed
  * here, perhaps by a worker that has read the data meanwhile.
  */
-ngx_uint_t zkl_record_said(zkl_zone_t *zone, uint32_t record, zkl_said_t *said,
-    zkl_claim_data_t *cdata);
-
-/*
- * Puts the number of holds into claim data, without the remote request if the
- * number counts the request: another session would count the request again.
- */
-void zkl_record_counted(zkl_zone_t *zone, uint32_t record,
+ngx_uint_t zkl_record_said(zkl_cell_t *cell, zkl_said_t *said,
     zkl_claim_data_t *cdata);
 
 /* Puts the fields of an own held record into claim data, to be written. */
-void zkl_record_cdata(zkl_zone_t *zone, uint32_t record,
-    zkl_claim_data_t *cdata);
+void zkl_record_cdata(zkl_cell_t *cell, zkl_claim_data_t *cdata);
 
 /*
  * Notes that a client is told of an own claim's grant: the lease is not cut any
  * more.  NGX_OK: no client had been told before, and the lease counts from now;
  * NGX_DECLINED: a client had been told, or the claim is not held.
  */
-ngx_int_t zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl);
-
-/* How many holds an own record has at this moment. */
-ngx_uint_t zkl_record_holds(zkl_zone_t *zone, uint32_t record);
+ngx_int_t zkl_record_seen(zkl_cell_t *cell, ngx_msec_t ttl);
 
 /*
  * count() sets the number of holds of an own record; anew: as if no remote
@@ -306,10 +259,8 @@ ngx_uint_t zkl_record_holds(zkl_zone_t *zone, uint32_t record);
  * unless the request was counted before; NGX_DECLINED: the claim is not held,
  * or the number is the largest.
  */
-void zkl_record_count(zkl_zone_t *zone, uint32_t record, ngx_uint_t holds,
-    ngx_uint_t anew);
-ngx_int_t zkl_record_remote(zkl_zone_t *zone, uint32_t record,
-    zkl_claim_data_t *cdata);
+void zkl_record_count(zkl_cell_t *cell, ngx_uint_t holds, ngx_uint_t anew);
+ngx_int_t zkl_record_remote(zkl_cell_t *cell, zkl_claim_data_t *cdata);
 
 /*
  * Calls handler for each record of an adopted slot; handler may free the
@@ -320,19 +271,15 @@ void zkl_record_inherit(zkl_zone_t *zone, zkl_inherit_pt handler, void *data);
 
 
 /*
- * Any record.  Both return NGX_DECLINED if the zone has no claim with that id
- * on that path (any more), and NGX_ABORT if the keeper died or was stopped in a
- * write of the record, so that the content proves nothing.  NGX_AGAIN: no
- * process keeps the claim's session at this moment.  Then the copy is good, but
- * no watch is set.
+ * The record of the claim with that id, on that path.
  *
  * read:    makes a copy
  * watch:   makes a copy, and rings this worker's doorbell when the claim ends
- *          or changes
+ *          or changes; only if FOUND
  */
-ngx_int_t zkl_record_read(zkl_zone_t *zone, const zkl_id_t *id,
+zkl_found_e zkl_record_read(zkl_zone_t *zone, const zkl_id_t *id,
     ngx_str_t *path, zkl_record_t *copy);
-ngx_int_t zkl_record_watch(zkl_zone_t *zone, const zkl_id_t *id,
+zkl_found_e zkl_record_watch(zkl_zone_t *zone, const zkl_id_t *id,
     ngx_str_t *path, zkl_record_t *copy);
 
 /*
@@ -343,7 +290,10 @@ zkl_ending_e zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token,
     ngx_str_t *path);
 
 
-/* For the index: a whole copy of a record, if the record is of path. */
+/*
+ * For the index: a copy of a record that is not torn.  NGX_DECLINED: there is
+ * none, or the record is not of that path.
+ */
 ngx_int_t zkl_record_copy(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     zkl_record_t *copy);
 

@@ -19,16 +19,12 @@
 #include "shm/quota.h"
 
 
-static zkl_zone_t *zkl_zone_new(zkl_layout_t *map, uint64_t *used,
-    ngx_log_t *log);
 static ngx_int_t zkl_zone_take(zkl_zone_t *zone, ngx_uint_t i,
-    ngx_atomic_uint_t keeper, ngx_uint_t home);
+    ngx_atomic_uint_t keeper);
 static ngx_int_t zkl_zone_take_orphan(zkl_zone_t *zone);
-static ngx_int_t zkl_zone_take_free(zkl_zone_t *zone);
 static zkl_slot_t *zkl_zone_staying(zkl_zone_t *zone);
 static void zkl_zone_wipe(zkl_zone_t *zone);
 static void zkl_zone_raise(ngx_atomic_t *word, int64_t zxid);
-static void zkl_zone_count_cells(zkl_layout_t *map, zkl_counts_t *counts);
 
 
 ngx_int_t
@@ -90,20 +86,37 @@ zkl_zone_reloaded(ngx_shm_zone_t *shm_zone, ngx_shm_zone_t *old)
 zkl_zone_t *
 zkl_zone_join(ngx_shm_zone_t *shm_zone, ngx_log_t *log)
 {
+    ngx_uint_t     i;
     zkl_layout_t  *map;
     zkl_zone_t    *zone;
 
     map = shm_zone->data;
 
     for ( ;; ) {
-        zone = zkl_zone_new(map, NULL, log);
+        zone = ngx_calloc(sizeof(zkl_zone_t) + map->nchunks * sizeof(uint64_t),
+                          log);
         if (zone == NULL) {
             return NULL;
         }
 
-        if (zkl_zone_take_free(zone) == NGX_OK) {
-            map->over = 0;
-            return zone;
+        zone->map = map;
+        zone->log = log;
+        zone->home = map->nslots;
+        zone->reloads = map->reloads;
+        zone->chunk = ZKL_NO_CHUNK;
+        zone->used = (uint64_t *) (zone + 1);
+
+        for (i = 0; i < map->nslots; i++) {
+
+            if (map->slots[i].keeper == ZKL_FREE
+                && zkl_zone_take(zone, i, ZKL_FREE) == NGX_OK)
+            {
+                zone->own->keyed = 0;
+                zone->own->alive = zkl_now() - 1;
+                map->over = 0;
+
+                return zone;
+            }
         }
 
         if (zkl_zone_staying(zone) != NULL
@@ -139,15 +152,15 @@ zkl_zone_adopt(zkl_zone_t *home)
     home->map->orphans = 0;
 
     for ( ;; ) {
-        zone = zkl_zone_new(home->map, home->used, home->log);
+        zone = ngx_alloc(sizeof(zkl_zone_t), home->log);
         if (zone == NULL) {
             return NULL;
         }
 
-        zone->home = home->home;
-        zone->reloads = home->reloads;
-        zone->ended = home->ended;
-        zone->data = home->data;
+        /* all slots of a worker share the bits of used cells */
+
+        *zone = *home;
+        zone->chunk = ZKL_NO_CHUNK;
 
         if (zkl_zone_take_orphan(zone) != NGX_OK) {
             ngx_free(zone);
@@ -163,35 +176,10 @@ zkl_zone_adopt(zkl_zone_t *home)
 }
 
 
-/* All slots of a worker share the bits of used cells in the home's zone. */
-
-static zkl_zone_t *
-zkl_zone_new(zkl_layout_t *map, uint64_t *used, ngx_log_t *log)
-{
-    zkl_zone_t  *zone;
-
-    zone = ngx_calloc(sizeof(zkl_zone_t)
-                      + (used ? 0 : map->nchunks * sizeof(uint64_t)), log);
-    if (zone == NULL) {
-        return NULL;
-    }
-
-    zone->map = map;
-    zone->log = log;
-    zone->home = map->nslots;
-    zone->reloads = map->reloads;
-    zone->chunk = ZKL_NO_CHUNK;
-    zone->used = used ? used : (uint64_t *) (zone + 1);
-
-    return zone;
-}
-
-
 /* If no home is known yet, the slot is the home. */
 
 static ngx_int_t
-zkl_zone_take(zkl_zone_t *zone, ngx_uint_t i, ngx_atomic_uint_t keeper,
-    ngx_uint_t home)
+zkl_zone_take(zkl_zone_t *zone, ngx_uint_t i, ngx_atomic_uint_t keeper)
 {
     zkl_slot_t  *slot;
 
@@ -208,10 +196,11 @@ zkl_zone_take(zkl_zone_t *zone, ngx_uint_t i, ngx_atomic_uint_t keeper,
         (void) ngx_atomic_fetch_add(&zone->map->deaths, 1);
     }
 
-    slot->home = (home < zone->map->nslots) ? home : i;
+    slot->home = (zone->home < zone->map->nslots) ? zone->home : i;
     slot->leaving = 0;
 
     zone->slot = i;
+    zone->own = slot;
     zone->home = slot->home;
 
     return NGX_OK;
@@ -232,43 +221,13 @@ zkl_zone_take_orphan(zkl_zone_t *zone)
         if (keeper != ZKL_FREE
             && keeper != self
             && zkl_layout_dead(keeper, 0)
-            && zkl_zone_take(zone, i, keeper, zone->home)
-               == NGX_OK)
+            && zkl_zone_take(zone, i, keeper) == NGX_OK)
         {
             return NGX_OK;
         }
     }
 
     return NGX_DECLINED;
-}
-
-
-static ngx_int_t
-zkl_zone_take_free(zkl_zone_t *zone)
-{
-    ngx_uint_t  i;
-
-    for (i = 0; i < zone->map->nslots; i++) {
-
-        if (zone->map->slots[i].keeper == ZKL_FREE
-            && zkl_zone_take(zone, i, ZKL_FREE, zone->home)
-               == NGX_OK)
-        {
-            zone->map->slots[i].keyed = 0;
-            zone->map->slots[i].alive = zkl_now() - 1;
-
-            return NGX_OK;
-        }
-    }
-
-    return NGX_DECLINED;
-}
-
-
-ngx_uint_t
-zkl_zone_orphans(zkl_zone_t *zone)
-{
-    return zone->map->orphans != 0;
 }
 
 
@@ -279,9 +238,9 @@ zkl_zone_leaving(zkl_zone_t *zone)
 
     map = zone->map;
 
-    map->slots[zone->slot].leaving = 1;
+    zone->own->leaving = 1;
 
-    if (!zkl_zone_replaced(zone)) {
+    if (map->reloads == zone->reloads) {
 
         /* the generation of this worker has to quit */
 
@@ -293,20 +252,13 @@ zkl_zone_leaving(zkl_zone_t *zone)
 
 
 ngx_uint_t
-zkl_zone_replaced(zkl_zone_t *zone)
-{
-    return zone->map->reloads != zone->reloads;
-}
-
-
-ngx_uint_t
 zkl_zone_outlives(zkl_zone_t *zone)
 {
     zkl_layout_t  *map;
 
     map = zone->map;
 
-    return (zkl_zone_replaced(zone) && map->reloads != map->over
+    return (map->reloads != zone->reloads && map->reloads != map->over
             && !map->superseded)
            || zkl_zone_staying(zone) != NULL;
 }
@@ -368,7 +320,7 @@ zkl_zone_abandon(zkl_zone_t *zone)
 
     map = zone->map;
 
-    map->slots[zone->slot].keeper = ZKL_ORPHAN;
+    zone->own->keeper = ZKL_ORPHAN;
     map->orphans = 1;
 
     ngx_memory_barrier();
@@ -392,18 +344,14 @@ zkl_zone_abandon(zkl_zone_t *zone)
 void
 zkl_zone_free(zkl_zone_t *zone)
 {
-    zkl_slot_t  *slot;
-
-    slot = &zone->map->slots[zone->slot];
-
     zkl_zone_wipe(zone);
     zkl_zone_set_key(zone, NULL);
 
-    slot->alive = zkl_now() - 1;
+    zone->own->alive = zkl_now() - 1;
 
     ngx_memory_barrier();
 
-    slot->keeper = ZKL_FREE;
+    zone->own->keeper = ZKL_FREE;
 
     ngx_free(zone);
 }
@@ -468,7 +416,7 @@ zkl_zone_set_key(zkl_zone_t *zone, const zkl_key_t *key)
 {
     zkl_slot_t  *slot;
 
-    slot = &zone->map->slots[zone->slot];
+    slot = zone->own;
 
     slot->keyed = 0;
     ngx_memory_barrier();
@@ -488,53 +436,23 @@ zkl_zone_set_key(zkl_zone_t *zone, const zkl_key_t *key)
 ngx_int_t
 zkl_zone_key(zkl_zone_t *zone, zkl_key_t *key)
 {
-    zkl_slot_t  *slot;
-
-    slot = &zone->map->slots[zone->slot];
-
-    if (!slot->keyed) {
+    if (!zone->own->keyed) {
         return NGX_DECLINED;
     }
 
-    *key = slot->key;
+    *key = zone->own->key;
 
     return NGX_OK;
-}
-
-
-int
-zkl_zone_fd(zkl_zone_t *home)
-{
-    return home->map->own->wakeups[home->slot];
-}
-
-
-ngx_atomic_t *
-zkl_zone_alive(zkl_zone_t *zone)
-{
-    return &zone->map->slots[zone->slot].alive;
-}
-
-
-const u_char *
-zkl_zone_secret(zkl_zone_t *zone)
-{
-    return zone->map->secret;
-}
-
-
-ngx_uint_t
-zkl_zone_cells(zkl_zone_t *zone)
-{
-    return zone->map->ncells;
 }
 
 
 void
 zkl_zone_count(zkl_zone_t *zone, zkl_counts_t *counts)
 {
-    ngx_uint_t         i;
+    uint64_t           starts;
+    ngx_uint_t         i, k;
     ngx_msec_t         now;
+    zkl_cell_t        *cell;
     zkl_slot_t        *slot;
     zkl_layout_t      *map;
     ngx_msec_int_t     left, alive;
@@ -558,36 +476,38 @@ zkl_zone_count(zkl_zone_t *zone, zkl_counts_t *counts)
 
         if (zkl_layout_dead(keeper, 0)) {
             counts->orphans += (slot->keyed != 0);
-            continue;
-        }
 
-        if (slot->home == i) {
-            left = slot->keyed ? (ngx_msec_int_t) (slot->alive - now) : 0;
-            alive = ngx_min(alive, left);
-        }
-
-        if (!slot->keyed) {
-            continue;
-        }
-
-        if (slot->home == i) {
-            counts->own++;
+        } else if (slot->home != i) {
+            counts->adopted += (slot->keyed != 0);
 
         } else {
-            counts->adopted++;
+            counts->own += (slot->keyed != 0);
+
+            left = slot->keyed ? (ngx_msec_int_t) (slot->alive - now) : 0;
+            alive = ngx_min(alive, left);
         }
     }
 
     counts->alive = (alive > 0) ? (ngx_msec_t) alive : 0;
 
-    zkl_zone_count_cells(map, counts);
-}
+    for (i = 0; i < map->nchunks; i++) {
 
+        if (map->owners[i] == 0) {
+            continue;
+        }
 
-int64_t
-zkl_zone_present(zkl_zone_t *zone)
-{
-    return (int64_t) zone->map->present;
+        starts = map->starts[i];
+
+        for (k = 0; starts != 0; k++, starts >>= 1) {
+
+            if (starts & 1) {
+                cell = zkl_layout_cell(map, (uint32_t) (i * ZKL_CHUNK + k));
+
+                counts->states[cell->state % 6]++;
+                counts->cells += zkl_layout_cells_of(cell->path_len);
+            }
+        }
+    }
 }
 
 
@@ -655,36 +575,4 @@ zkl_zone_room(zkl_zone_t *home)
     }
 
     return 0;
-}
-
-
-static void
-zkl_zone_count_cells(zkl_layout_t *map, zkl_counts_t *counts)
-{
-    uint64_t     starts;
-    ngx_uint_t   i, k, n;
-    zkl_cell_t  *cell;
-
-    for (i = 0; i < map->nchunks; i++) {
-
-        if (map->owners[i] == 0) {
-            continue;
-        }
-
-        starts = map->starts[i];
-
-        for (k = 0; starts != 0; k++, starts >>= 1) {
-
-            if (!(starts & 1)) {
-                continue;
-            }
-
-            cell = zkl_layout_cell(map, (uint32_t) (i * ZKL_CHUNK + k));
-
-            n = cell->state;
-
-            counts->states[n % 6]++;
-            counts->cells += zkl_layout_cells_of(cell->path_len);
-        }
-    }
 }

@@ -41,9 +41,10 @@
 
 /*
  * Tells that the claim of a record was held, for `held` milliseconds, and is
- * not any more.  The record is still there.
+ * not any more.  The record is still there, in cell.
  */
-typedef void (*zkl_ended_pt)(void *data, uint32_t record, ngx_msec_t held);
+typedef void (*zkl_ended_pt)(void *data, uint32_t record, zkl_cell_t *cell,
+    ngx_msec_t held);
 
 
 /* a slot, as the slot's keeper has the slot */
@@ -51,8 +52,11 @@ typedef void (*zkl_ended_pt)(void *data, uint32_t record, ngx_msec_t held);
 typedef struct {
     zkl_layout_t               *map;
     ngx_uint_t                  slot;
+    zkl_slot_t                 *own;        /* map->slots[slot] */
     ngx_uint_t                  home;       /* the keeper's own slot */
-    ngx_uint_t                  reloads;    /* at the keeper's start */
+    ngx_uint_t                  reloads;    /* at the keeper's start; if
+                                               map->reloads is another number, a
+                                               reload has replaced the keeper */
     ngx_log_t                  *log;
 
     uint64_t                   *used;       /* cells of own chunks; of all
@@ -61,9 +65,6 @@ typedef struct {
     ngx_uint_t                  next;       /* the first cell to try in chunk */
     ngx_uint_t                  place;      /* the first place to try for an
                                                errand */
-
-    u_char                      random[256];
-    size_t                      nrandom;    /* bytes of random that are left */
 
     ngx_msec_t                  full;       /* the last log of a full zone */
 
@@ -109,14 +110,8 @@ zkl_zone_t *zkl_zone_join(ngx_shm_zone_t *shm_zone, ngx_log_t *log);
  */
 zkl_zone_t *zkl_zone_adopt(zkl_zone_t *home);
 
-/* Whether a worker has left orphans; a hint, for the time between sweeps. */
-ngx_uint_t zkl_zone_orphans(zkl_zone_t *zone);
-
 /* Notes that this worker leaves, and is no successor any more. */
 void zkl_zone_leaving(zkl_zone_t *zone);
-
-/* Whether this worker was replaced by a reload. */
-ngx_uint_t zkl_zone_replaced(zkl_zone_t *zone);
 
 /*
  * Whether another worker stays, or will stay: the workers of a reload may not
@@ -149,24 +144,9 @@ void zkl_zone_set_key(zkl_zone_t *zone, const zkl_key_t *key);
 /* Reads id and password.  NGX_DECLINED: the slot never had a session. */
 ngx_int_t zkl_zone_key(zkl_zone_t *zone, zkl_key_t *key);
 
-/* The eventfd that wakes this worker; this worker never closes the eventfd. */
-int zkl_zone_fd(zkl_zone_t *home);
-
-/* The word that says until when the slot's session surely lives. */
-ngx_atomic_t *zkl_zone_alive(zkl_zone_t *zone);
-
 /*
- * The random bytes of the zone, ZKL_SECRET in number, that no client knows; the
- * same for all workers, and as long as the zone's records.
- */
-const u_char *zkl_zone_secret(zkl_zone_t *zone);
-
-/* The largest zxid that ZooKeeper now surely has. */
-int64_t zkl_zone_present(zkl_zone_t *zone);
-
-/*
- * Notes the zxid of a create.  floor is zkl_zone_present() from before the
- * create was sent: a zxid that is not larger shows that ZooKeeper has lost
+ * Notes the zxid of a create.  floor is map->present from before the create was
+ * sent: a zxid that is not larger shows that ZooKeeper has lost
  * transactions.  Returns whether this call is the first of all workers' to show
  * so.
  */
@@ -177,9 +157,6 @@ ngx_uint_t zkl_zone_made(zkl_zone_t *zone, int64_t floor, int64_t zxid);
  * transactions.
  */
 ngx_uint_t zkl_zone_behind(zkl_zone_t *zone);
-
-/* The number of cells. */
-ngx_uint_t zkl_zone_cells(zkl_zone_t *zone);
 
 /*
  * Whether this worker finds a place for one more claim, unless other workers

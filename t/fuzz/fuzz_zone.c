@@ -78,8 +78,7 @@ static void make(zkl_zone_t *zone, ngx_uint_t dying, fuzz_input_t *in);
 static void change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in);
 static void ask(zkl_zone_t *own, zkl_zone_t *other, known_t *k,
     ngx_uint_t how);
-static void seen(void *data, ngx_uint_t n, zkl_errand_t *errand,
-    ngx_atomic_uint_t word);
+static void serve(zkl_zone_t *zone, ngx_uint_t n);
 static void compare(zkl_zone_t **zones);
 static void tear(fuzz_input_t *in);
 static void meet(zkl_zone_t *zone, fuzz_input_t *in);
@@ -197,7 +196,7 @@ join(ngx_pid_t pid)
     ngx_memset(&key, (int) pid, sizeof(key));
     zkl_zone_set_key(zone, &key);
 
-    *zkl_zone_alive(zone) = stub_clock + 1000;
+    zone->own->alive = stub_clock + 1000;
 
     return zone;
 }
@@ -320,17 +319,19 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
     case 5:
         if (k->mode == ZKL_WRITE || k->mode == ZKL_MUTEX) {
             k->mode = ZKL_READ;
-            zkl_record_mode(own, k->id.record, k->mode);
+            zkl_record_downgrade(own, k->id.record);
         }
         break;
 
     case 6:
-        zkl_record_keep(own, k->id.record, 20, stub_clock + fuzz_byte(in));
+        zkl_record_keep(zkl_layout_cell(map, k->id.record), 20,
+                        stub_clock + fuzz_byte(in));
         break;
 
     case 7:
         how = fuzz_byte(in);
-        zkl_record_count(own, k->id.record, how & 127, how > 127);
+        zkl_record_count(zkl_layout_cell(map, k->id.record), how & 127,
+                         how > 127);
         break;
 
     case 8:
@@ -338,7 +339,8 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
         break;
 
     case 9:
-        rule(zkl_record_watch(other, &k->id, path, &copy) == NGX_OK, "watch");
+        rule(zkl_record_watch(other, &k->id, path, &copy) == ZKL_FOUND,
+             "watch");
         break;
 
     case 10:
@@ -384,7 +386,7 @@ ask(zkl_zone_t *own, zkl_zone_t *other, known_t *k, ngx_uint_t how)
     if (how == 1 || how == 2) {
         stub_become(k->dying ? DYING : STAYING);
         nseen = 0;
-        zkl_errand_serve(own, 0, seen, own);
+        zkl_doorbell_answer(map, own->slot, rung, own);
 
         rule(nseen != 0 && last_seen == n
              && last_errand.ttl == errand.ttl
@@ -413,19 +415,28 @@ ask(zkl_zone_t *own, zkl_zone_t *other, known_t *k, ngx_uint_t how)
 
 
 static void
-seen(void *data, ngx_uint_t n, zkl_errand_t *errand, ngx_atomic_uint_t word)
+serve(zkl_zone_t *zone, ngx_uint_t n)
 {
-    ngx_uint_t  reply;
+    ngx_uint_t          reply;
+    zkl_errand_t        errand;
+    ngx_atomic_uint_t   word;
 
-    if (errand == NULL) {
-        (void) zkl_errand_free(data, n, &reply);
-        return;
+    switch (zkl_errand_look(zone, n, &errand, &word)) {
+
+    case NGX_OK:
+        nseen++;
+        last_seen = n;
+        last_word = word;
+        last_errand = errand;
+        break;
+
+    case NGX_DONE:
+        (void) zkl_errand_free(zone, n, &reply);
+        break;
+
+    default:
+        break;
     }
-
-    nseen++;
-    last_seen = n;
-    last_word = word;
-    last_errand = *errand;
 }
 
 
@@ -437,19 +448,21 @@ compare(zkl_zone_t **zones)
     known_t      *k;
     ngx_int_t     rc;
     ngx_uint_t    i;
+    zkl_found_e   found;
     zkl_record_t  copy;
 
     for (k = known; k < known + nknown; k++) {
         for (i = 0; i < 2; i++) {
-            rc = zkl_record_read(zones[i], &k->id, &paths[k->path], &copy);
+            found = zkl_record_read(zones[i], &k->id, &paths[k->path], &copy);
 
             if (k->state == ZKL_RECORD_FREE) {
-                rule(rc == NGX_DECLINED, "one that is free: %d", (int) rc);
+                rule(found == ZKL_FOUND_END || found == ZKL_FOUND_NOTHING,
+                     "one that is free: %d", (int) found);
                 continue;
             }
 
-            rule(rc == NGX_OK || (rc == NGX_AGAIN && k->dying),
-                 "one that is there: %d", (int) rc);
+            rule(found == ZKL_FOUND || (found == ZKL_FOUND_ORPHAN && k->dying),
+                 "one that is there: %d", (int) found);
 
             if (k->torn) {
                 continue;
@@ -536,11 +549,11 @@ meet(zkl_zone_t *zone, fuzz_input_t *in)
         switch (op % 8) {
 
         case 0:
-            rc = zkl_record_read(zone, &id, path, &copy);
+            (void) zkl_record_read(zone, &id, path, &copy);
             break;
 
         case 1:
-            rc = zkl_record_watch(zone, &id, path, &copy);
+            (void) zkl_record_watch(zone, &id, path, &copy);
             break;
 
         case 2:
@@ -553,39 +566,35 @@ meet(zkl_zone_t *zone, fuzz_input_t *in)
                 (void) zkl_errand_free(zone, n, &reply);
             }
 
-            rc = NGX_OK;
             break;
 
         case 3:
-            zkl_errand_serve(zone, 1, seen, zone);
-            rc = NGX_OK;
+
+            for (n = 0; n < ZKL_PLACES; n++) {
+                serve(zone, n);
+            }
+
             break;
 
         case 4:
-            rc = NGX_OK;
             break;
 
         case 5:
             rc = zkl_seq_index_find(zone, path, fuzz_byte(in), &copy);
             rule(rc == NGX_OK || rc == NGX_DONE || rc == NGX_DECLINED,
                  "find: %d", (int) rc);
-            rc = NGX_OK;
             break;
 
         case 6:
-            rc = zkl_seq_index_await(zone, path, fuzz_byte(in), &record);
+            (void) zkl_seq_index_await(zone, path, fuzz_byte(in), &record);
             break;
 
         default:
-            zkl_doorbell_answer(zone->map, zone->slot, rung, &op);
+            zkl_doorbell_answer(zone->map, zone->slot, rung, zone);
             zkl_zone_count(zone, &counts);
             rule(counts.slots <= map->nslots, "slots");
-            rc = NGX_OK;
             break;
         }
-
-        rule(rc == NGX_OK || rc == NGX_DECLINED || rc == NGX_AGAIN
-             || rc == NGX_ABORT, "%u: %d", (unsigned) (op % 8), (int) rc);
     }
 }
 
@@ -593,8 +602,11 @@ meet(zkl_zone_t *zone, fuzz_input_t *in)
 static void
 rung(void *data, uint32_t record)
 {
-    (void) data;
-    rule(record < map->ncells, "a sub of no cell: %u", record);
+    rule(record < map->ncells + ZKL_PLACES, "a ring of no cell: %u", record);
+
+    if (record >= map->ncells) {
+        serve(data, record - map->ncells);
+    }
 }
 
 

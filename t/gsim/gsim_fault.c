@@ -566,7 +566,7 @@ gsim_fault_nap(void)
     }
 
     left = (ngx_msec_int_t)
-           (*zkl_zone_alive(p->worker->zone)
+           (p->worker->zone->own->alive
             - (ngx_msec_t) (gsim_now / GSIM_MS));
 
     us = left * GSIM_MS - gsim_between(gsim_chance(4) ? -300 : 0,

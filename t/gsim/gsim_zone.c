@@ -225,7 +225,7 @@ gsim_zone_check_record(gsim_process_t *p, zkl_claim_t *claim)
                    || gsim_now < gsim_quiet + 4 * GSIM_S
                    || (zkl_record_read(p->worker->zone, &id,
                                        &claim->lock->sn.str, &record)
-                       == NGX_OK
+                       == ZKL_FOUND
                        && record.id.record == claim->id.record));
 
     /* the record alone has the quota of a claim that was taken over */
@@ -346,7 +346,8 @@ gsim_zone_check_errands(gsim_process_t *p)
             }
         }
 
-        rung = map->mail[(slot * ZKL_PLACES + n) / ZKL_WORD_BITS]
+        rung = map->bits[slot * map->nbits
+                         + (map->ncells + n) / ZKL_WORD_BITS]
                >> (n % ZKL_WORD_BITS) & 1;
 
         if (call != NULL ? state == ZKL_ERRAND_IDLE || call->errand != n

@@ -95,9 +95,9 @@ MUTANTS = [
      '&& record.state != ZKL_RECORD_OPEN\n', '', ('--rich', 12000)),
 
     ('a forsaken record is that of a claim that ended',
-     'shm/record.c',
-     '    if (copy.forsaken) {\n        return NGX_OK;\n    }\n\n', '',
-     ('--rich', 60000)),
+     'shm/record.c:zkl_record_get',
+     '(!copy->forsaken\n                && cell->remote ==',
+     '(cell->remote ==', ('--rich', 60000)),
 
     ('the data of a durable claim forget a longer time',
      'core/serve.c:zkl_serve_held',
@@ -115,8 +115,8 @@ MUTANTS = [
 
     ('a renewal that a dead worker had not heard of is lost',
      'core/claim.c:zkl_claim_secure',
-     '    (void) zkl_record_renewed(worker->zone,',
-     '    if (0) (void) zkl_record_renewed(worker->zone,', 2000),
+     '    (void) zkl_record_renewed(claim->cell,',
+     '    if (0) (void) zkl_record_renewed(claim->cell,', 2000),
 
     ('a gap is trusted', 'base/view.c',
      '&& (entry->seq == 0\n'
@@ -171,8 +171,7 @@ MUTANTS = [
 
     ('a lease ends though another gateway renewed it',
      'core/claim.c:zkl_claim_expire_delete',
-     'op->version = zkl_record_version(claim->lock->worker->zone,'
-     '\n                                                  claim->id.record);',
+     'op->version = (int32_t) claim->cell->version;',
      'op->version = -1;', 2000),
 
     ('the living are adopted', 'shm/zone.c',
@@ -684,7 +683,9 @@ MUTANTS = [
      '        zkl_lock_list(lock);\n    }\n', 1000),
 
     ('the end of a claim rings no sibling', 'shm/record.c:zkl_record_end',
-     '    zkl_doorbell_watchers(zone->map, record, 0);\n', '', 1000),
+     '    zkl_doorbell_watchers(zone->map, record, cell->mode != ZKL_NODE);\n',
+     '    ngx_memzero((void *) cell->watchers, sizeof(cell->watchers));\n',
+     1000),
 
     ('a claim that ended in a former lock is counted',
      'core/lock.c:zkl_lock_learn',
@@ -698,7 +699,8 @@ MUTANTS = [
      '    claim->entry.waiting = 1;\n', '', 2000),
 
     ("a dead worker's claim is gone", 'core/lock.c:zkl_lock_watch_sibling',
-     'if (rc == NGX_ABORT || rc == NGX_AGAIN\n', 'if (rc == NGX_ABORT\n',
+     'if (found == ZKL_FOUND_NOTHING || found == ZKL_FOUND_ORPHAN\n',
+     'if (found == ZKL_FOUND_NOTHING\n',
      ('--rich', 4000)),
 
     ('a list shows no reader in the place of a mutex',
@@ -776,8 +778,7 @@ MUTANTS = [
 
     ('a claim that is withdrawn is one that waits',
      'core/claim.c:zkl_claim_withdraw',
-     'zkl_record_close(claim->lock->worker->zone, claim->id.record);', '',
-     60000),
+     'zkl_record_close(claim->cell);', '', 60000),
 
     ('who left with a key loses the place when the wait is over',
      'core/claim.c',
@@ -796,9 +797,8 @@ MUTANTS = [
      ('--rich --shortage', 20000)),
 
     ('a longer time is told while the claim becomes durable',
-     'core/replace.c',
-     '    zkl_record_durable(replace->zone, replace->record);\n\n',
-     '', 60000),
+     'shm/record.c:zkl_record_durable',
+     '    cell->durable = 1;\n', '', 60000),
 
     ('a delete that was never sent may have happened',
      'core/claim.c',
@@ -836,10 +836,9 @@ MUTANTS = [
         s->apart = s->replied;""", ('--sessions', 4000)),
 
     ('a claim that queues again counts by its old record', 'core/claim.c',
-     '(void) zkl_record_quota(worker->zone, id.record, claim->terms.quota,\n'
-     '                                NGX_MAX_UINT32_VALUE);',
-     '(void) zkl_record_quota(worker->zone, claim->id.record,\n'
-     '                  claim->terms.quota, NGX_MAX_UINT32_VALUE);',
+     '(void) zkl_quota_take(worker->zone->map, claim->cell,',
+     '(void) zkl_quota_take(worker->zone->map,\n'
+     '                  zkl_layout_cell(worker->zone->map, claim->id.record),',
      ('--rich', 2000)),
 
     ("another gateway's claim is deleted by whatever version",
@@ -964,7 +963,8 @@ MUTANTS = [
      '    slot->leaving = 0;\n', '', 2000),
 
     ('an adopted slot is its own home', 'shm/zone.c:zkl_zone_adopt',
-     '        zone->home = home->home;\n', '', 2000),
+     '*zone = *home;\n',
+     '*zone = *home;\n        zone->home = home->map->nslots;\n', 2000),
 
     ('a record that is free has its cells', 'shm/record.c:zkl_record_free',
      '    zone->used[chunk] &= ~mask;\n', '', 500),
@@ -996,11 +996,10 @@ MUTANTS = [
 
     ('a claim with another name has the version of the name before',
      'shm/record.c:zkl_record_unread',
-     '    zkl_layout_cell(zone->map, record)->version = ZKL_UNREAD;\n', '',
-     ('--rich', 12000)),
+     '    cell->version = ZKL_UNREAD;\n', '(void) cell;', ('--rich', 12000)),
 
     ('a claim that another session counts has the version of before',
-     'shm/record.c:zkl_record_move',
+     'shm/record.c:zkl_record_open',
      '    cell->version = ZKL_UNREAD;\n', '', ('--rich', 12000)),
 
     ('a claim begins with the version of the claim before',
@@ -1044,7 +1043,7 @@ MUTANTS = [
     ('a claim with a key that queues again has no deadline',
      'core/claim.c:zkl_claim_requeue',
      """    if (claim->terms.keyed) {
-        zkl_record_keep(worker->zone, id.record, claim->ttl, claim->lease);
+        zkl_record_keep(claim->cell, claim->ttl, claim->lease);
     }
 """, '', 1000),
 
@@ -1129,8 +1128,8 @@ MUTANTS = [
      'cdata->gate_len = ZKL_GATE_LEN;', '', 500),
 
     ('the data of a durable claim have the ttl of the acquire',
-     'core/replace.c:zkl_replace_fill',
-     'cdata->ttl = ngx_max(cdata->ttl, (int64_t) ttl);', '', 2000),
+     'shm/record.c:zkl_record_durable',
+     '    cdata->ttl = ngx_max(cdata->ttl, (int64_t) cell->ttl);\n', '', 2000),
 
     ('a lease that is taken over has been counted here before',
      'core/claim.c:zkl_claim_enter', 'claim->term = -1;', '', 500),
@@ -1140,8 +1139,7 @@ MUTANTS = [
 
     ('a claim that another session counts has ended',
      'core/claim.c:zkl_claim_forsake',
-     'zkl_record_ending(worker->zone, claim->id.record, '
-     'ZKL_ENDING_FORSAKEN);',
+     'zkl_record_ending(claim->cell, ZKL_ENDING_FORSAKEN);',
      'zkl_record_end(worker->zone, claim->id.record);', 2000),
 
     ('the entry of an adopted claim that ends stays',
@@ -1179,11 +1177,10 @@ MUTANTS = [
 
     ('the record of a claim that is settled does not move',
      'core/claim.c:zkl_claim_take_read',
-     """        zkl_record_move(lock->worker->zone, claim->id.record,
-                        claim->named_mode);
-""", '', 500),
+     '        zkl_record_open(lock->worker->zone, claim->id.record);\n', '',
+     500),
 
-    ('a record that moves stays in its slot', 'shm/record.c:zkl_record_move',
+    ('a record that moves stays in its slot', 'shm/record.c:zkl_record_open',
      '    cell->slot = (uint16_t) zone->slot;\n', '', 500),
 
     ('the cells of a record that has moved go with the slot',
@@ -1269,10 +1266,12 @@ MUTANTS = [
      ('--rich', 15000)),
 
     ('a reply is that of whoever looks', 'shm/errand.c:zkl_errand_look',
-     'if (place->owner == self) {', 'if (1) {', ('--rich', 600)),
+     'return (place->owner == self) ? NGX_DONE', 'return 1 ? NGX_DONE',
+     ('--rich', 600)),
 
     ('who has asked is not rung', 'shm/errand.c:zkl_errand_reply',
-     '        zkl_errand_ring(zone->map, place->from, n);\n', '', 500),
+     '        zkl_doorbell_keeper(zone->map, place->from, '
+     'zone->map->ncells + n);\n', '', 500),
 
     ('a reply that comes late keeps its place',
      'core/serve.c:zkl_serve_errand',
