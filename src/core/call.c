@@ -1627,7 +1627,6 @@ zkl_call_ask(zkl_call_t *call, ngx_uint_t newer)
 
         if (reply == ZKL_REPLY_LATER) {
             call->step = ZKL_STEP_CLAIM;
-            call->counts = (call->served.done == ZKL_REPLY_COUNTED);
             return;
         }
 
@@ -1678,7 +1677,7 @@ zkl_call_rung(zkl_call_t *call)
         break;
 
     case ZKL_ERRAND_COUNTS:
-        call->counts = 1;
+        call->served.done = ZKL_REPLY_COUNTED;
         zkl_call_reply(call, ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE);
         break;
 

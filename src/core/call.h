@@ -155,7 +155,10 @@ struct zkl_call_s {
     ngx_event_t                        over;    /* the call's timeout */
     ngx_uint_t                         errand;  /* to a sibling, or
                                                    ZKL_NO_ERRAND */
-    zkl_served_t                       served;  /* in CLAIM */
+    zkl_served_t                       served;  /* in CLAIM; done is COUNTED: a
+                                                   hold may be counted, though
+                                                   the call is told
+                                                   UNREACHABLE */
     zkl_reply_e                        reply;   /* of the claim's worker */
 
     zkl_info_t                        *infos;
@@ -193,9 +196,6 @@ struct zkl_call_s {
 
     unsigned                           other:1;     /* the other name was tried
                                                        already */
-    unsigned                           counts:1;    /* a hold may be counted,
-                                                       though the call is told
-                                                       UNREACHABLE */
     unsigned                           remote:1;    /* the remote request is
                                                        written */
     unsigned                           pending:1;   /* the claim is not granted

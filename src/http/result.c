@@ -294,7 +294,9 @@ ngx_http_zk_lock_result_unreachable(ngx_http_request_t *r,
     ngx_str_set(&ctx->outcome, "unreachable");
 
     if (call->type == ZKL_HOLD
-        || (call->type == ZKL_RELEASE && (call->ninfos != 0 || call->counts)))
+        || (call->type == ZKL_RELEASE
+            && (call->ninfos != 0
+                || call->served.done == ZKL_REPLY_COUNTED)))
     {
         /* the gateway counts the holds */
 

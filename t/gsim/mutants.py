@@ -100,7 +100,7 @@ MUTANTS = [
      ('--rich', 60000)),
 
     ('the data of a durable claim forget a longer time',
-     'core/serve.c:zkl_serve_held',
+     'core/serve.c:zkl_serve',
      'return zkl_claim_told(claim, &served->listener) == NGX_AGAIN',
      'return 0', 5000),
 
@@ -1285,7 +1285,7 @@ MUTANTS = [
 
     ('who asks for a claim that waits does not keep the claim',
      'core/serve.c:zkl_serve',
-     '&& zkl_claim_keep(claim, errand->grace) != NGX_OK', '&& 0', 2500),
+     '|| zkl_claim_keep(claim, errand->grace) == NGX_OK', '|| 1', 2500),
 
     ('a sibling waits for a session that may be over',
      'core/serve.c:zkl_serve_release',
@@ -1296,9 +1296,9 @@ MUTANTS = [
 
     ('a claim that was gone was released',
      'core/serve.c:zkl_serve_release',
-     '(void) zkl_serve_later(served, ZKL_REPLY_OK,\n'
-     '                           ZKL_REPLY_ANSWER + ZKL_CALL_GONE);',
-     '(void) zkl_serve_later(served, ZKL_REPLY_OK, ZKL_REPLY_OK);', 2000),
+     'zkl_claim_release(claim, &served->listener);',
+     'served->gone = ZKL_REPLY_OK;\n'
+     '    zkl_claim_release(claim, &served->listener);', 2000),
 
     ('a release that a sibling may have counted is counted again',
      'core/call.c:zkl_call_rung',
