@@ -27,16 +27,16 @@
  *   LOOK      a look                  the look's end              tell, begin
  *   TURN      a turn to look          another look's end          list
  *   TELL      calls to be told        the timer                   tell the next
- *   DELETE    a delete, or a set of   zkl_call_connected()        delete
- *             the lock's znode, that
- *             is owed
+ *   DELETE    a delete that is owed   zkl_call_connected()        delete
+ *   BUMP      a set of the lock's     zkl_call_connected()        bump
+ *             znode that is owed
  *   POLL      a moment                the timer                   begin
  *   SIBLING   a sibling's reply       the ring, or the timer      rung
  *   CLAIM     this worker's reply     the claim's listener        replied
  *
  * zkl_call_connected() is called with each connection, and once a second while
  * ZooKeeper answers.  After the event the step is OP again, unless the call
- * ends.  The timeout tells the client in any step; DELETE, and a release in
+ * ends.  The timeout tells the client in any step; DELETE, BUMP, and a release in
  * SIBLING and CLAIM, go on without the client.
  *
  * The event loop of the worker that got the call runs all code here.  handler
@@ -87,6 +87,8 @@
 #define ZKL_REVOKE_MARK               "__REVOKE__"
 
 
+static zkl_call_t *zkl_call_new(zkl_worker_t *worker, zkl_call_e type,
+    ngx_str_t *path, ngx_str_t *name);
 static ngx_msec_t zkl_call_time(zkl_question_t *question);
 static void zkl_call_begin(zkl_call_t *call);
 static void zkl_call_deaf(zkl_call_t *call);
@@ -95,8 +97,6 @@ static void zkl_call_timer_handler(ngx_event_t *ev);
 static void zkl_call_poll(zkl_call_t *call);
 static void zkl_call_contend(zkl_call_t *call);
 static void zkl_call_wait(zkl_call_t *call, ngx_msec_t time);
-static zkl_call_t *zkl_call_new(zkl_worker_t *worker, zkl_call_e type,
-    ngx_str_t *path, ngx_str_t *name);
 static void zkl_call_share(zkl_call_t *call);
 static zkl_call_t *zkl_call_look(zkl_call_t *call, uint32_t hash);
 static void zkl_call_look_begin(zkl_call_t *look);
@@ -104,10 +104,11 @@ static void zkl_call_look_handler(zkl_call_t *look, zkl_answer_e answer);
 static void zkl_call_look_tell(zkl_call_t *look);
 static void zkl_call_look_end(zkl_call_t *look);
 static void zkl_call_unshare(zkl_call_t *call);
-static ngx_int_t zkl_call_turn(zkl_call_t *call);
-static void zkl_call_turn_over(zkl_call_t *call);
+static ngx_int_t zkl_call_turn(zkl_call_t *look);
+static void zkl_call_turn_over(zkl_call_t *look);
 static ngx_int_t zkl_call_rename(zkl_call_t *call);
-static void zkl_call_name(zkl_call_t *call, ngx_str_t *name, u_char *buf);
+static zkl_op_t *zkl_call_claim_op(zkl_call_t *call, zkl_op_e type,
+    ngx_str_t *value, zkl_op_pt handler);
 static void zkl_call_send(zkl_call_t *call, zkl_op_t *op);
 static void zkl_call_post(zkl_call_t *call, zkl_answer_e answer);
 static void zkl_call_free(zkl_call_t *call);
@@ -121,12 +122,10 @@ static void zkl_call_placed(zkl_call_t *call);
 static ngx_uint_t zkl_call_early(zkl_call_t *call);
 static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_set(zkl_call_t *call);
-static void zkl_call_set_handler(zkl_op_t *op);
 static void zkl_call_ask(zkl_call_t *call, ngx_uint_t newer);
+static ngx_uint_t zkl_call_owed(zkl_call_t *call);
 static zkl_errand_e zkl_call_take_back(zkl_call_t *call, ngx_uint_t *reply);
 static void zkl_call_reply(zkl_call_t *call, zkl_reply_e reply);
-static ngx_uint_t zkl_call_owed(zkl_call_t *call);
-static void zkl_call_again(zkl_call_t *call);
 static void zkl_call_known(zkl_call_t *call, zkl_record_t *record);
 static void zkl_call_holder(zkl_call_t *call);
 static void zkl_call_holder_handler(zkl_op_t *op);
@@ -144,25 +143,21 @@ static ngx_int_t zkl_call_noted(zkl_call_t *call, zkl_op_t *op);
 static void zkl_call_delete(zkl_call_t *call);
 static void zkl_call_cdata_handler(zkl_op_t *op);
 static void zkl_call_parent_handler(zkl_op_t *op);
-static void zkl_call_bumped_handler(zkl_op_t *op);
+static void zkl_call_bound_handler(zkl_op_t *op);
 static void zkl_call_bump(zkl_call_t *call);
 static void zkl_call_bump_read_handler(zkl_op_t *op);
 static void zkl_call_bump_handler(zkl_op_t *op);
+static void zkl_call_bumped(zkl_call_t *call, zkl_rc_e rc);
 static zkl_op_t *zkl_call_bump_op(zkl_call_t *call, zkl_op_t *get,
     zkl_op_pt handler);
-static void zkl_call_bump_end(zkl_call_t *call, zkl_rc_e rc);
 static void zkl_call_delete_handler(zkl_op_t *op);
 static void zkl_call_deleted(zkl_call_t *call);
 static void zkl_call_missing(zkl_call_t *call);
-static void zkl_call_remote(zkl_call_t *call, const char *want);
-static void zkl_call_remote_handler(zkl_op_t *op);
-static ngx_int_t zkl_call_remote_done(zkl_call_t *call);
-static void zkl_call_downgrade(zkl_call_t *call);
-static void zkl_call_revoke(zkl_call_t *call);
+static void zkl_call_remote(zkl_call_t *call, zkl_claim_data_t *cdata);
+static void zkl_call_downgrade(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_revoke_handler(zkl_op_t *op);
-static void zkl_call_revoked_handler(zkl_op_t *op);
-static void zkl_call_write(zkl_call_t *call, ngx_str_t *value, int32_t version,
-    zkl_op_pt handler);
+static void zkl_call_write(zkl_call_t *call, zkl_claim_data_t *cdata);
+static void zkl_call_write_handler(zkl_op_t *op);
 
 
 zkl_call_t *
@@ -183,8 +178,7 @@ zkl_call_start(zkl_worker_t *worker, zkl_question_t *question)
 
     if (question->token != NULL) {
         call->token = *question->token;
-        call->mode = call->token.mode;
-        call->node = (call->mode == ZKL_NODE);
+        call->node = (call->token.mode == ZKL_NODE);
 
     } else {
         call->node = (question->node != 0);
@@ -280,7 +274,6 @@ zkl_call_begin(zkl_call_t *call)
 
     if (!zkl_session_ready(worker->session)
         && (find
-            || call->reply == ZKL_REPLY_COUNTED
             || (call->type != ZKL_RENEW && call->type != ZKL_RELEASE)
             || (call->type == ZKL_RELEASE
                 && worker->ncalls - worker->nawaited >= ZKL_UNAWAITED_MAX)))
@@ -321,7 +314,14 @@ zkl_call_begin(zkl_call_t *call)
         break;
 
     case ZKL_REVOKE:
-        zkl_call_revoke(call);
+
+        /*
+         * Asks the holder to let go: by the claim data of a gateway's claim,
+         * else by Curator's mark.
+         */
+
+        zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_GET, NULL,
+                                              zkl_call_revoke_handler));
         break;
 
     case ZKL_LIST:
@@ -373,30 +373,42 @@ zkl_call_deaf(zkl_call_t *call)
 void
 zkl_call_connected(zkl_call_t *call)
 {
-    if (call->step == ZKL_STEP_TURN) {
-        zkl_call_list(call);
-        return;
-    }
-
     if (call->nops != 0) {
         return;
     }
 
-    if (call->step == ZKL_STEP_DELETE && call->tries == 0) {
+    switch (call->step) {
+
+    case ZKL_STEP_TURN:
+        zkl_call_list(call);
+        break;
+
+    case ZKL_STEP_DELETE:
+
+        if (call->tries != 0) {
+            zkl_call_delete(call);
+            break;
+        }
 
         /* no delete was sent: the claim's worker can end the claim again */
 
         call->step = ZKL_STEP_OP;
         zkl_call_ask(call, 0);
         zkl_call_free(call);
+        break;
 
-    } else if (call->step == ZKL_STEP_DELETE) {
-        zkl_call_delete(call);
+    case ZKL_STEP_BUMP:
+        zkl_call_bump(call);
+        break;
 
-    } else if (call->step == ZKL_STEP_BEGIN) {
+    case ZKL_STEP_BEGIN:
         call->step = ZKL_STEP_OP;
         call->asked = ngx_current_msec;
         zkl_call_begin(call);
+        break;
+
+    default:
+        break;
     }
 }
 
@@ -404,7 +416,7 @@ zkl_call_connected(zkl_call_t *call)
 void
 zkl_call_unreachable(zkl_call_t *call)
 {
-    if (call->deleted) {
+    if (call->step == ZKL_STEP_BUMP) {
 
         /* only the lock's znode is not set so far */
 
@@ -823,60 +835,63 @@ zkl_call_turn_over(zkl_call_t *look)
 
 
 /*
- * A claim that held the lock alone may share the lock by now, under another
- * name.  NGX_OK: the call has to try the other name; else NGX_DECLINED.
+ * A claim that held the lock alone may share the lock by now, under a reader's
+ * name, which stays.  NGX_OK: the call has to try that name.
  */
 
 static ngx_int_t
 zkl_call_rename(zkl_call_t *call)
 {
-    if (call->name.len != 0 || call->other
-        || (call->mode != ZKL_MUTEX && call->mode != ZKL_WRITE))
+    if (call->name.len != 0
+        || (call->token.mode != ZKL_MUTEX && call->token.mode != ZKL_WRITE))
     {
-        call->other = 0;
         return NGX_DECLINED;
     }
 
-    call->other = 1;
-    call->token.mode = (call->token.mode == ZKL_READ) ? call->mode : ZKL_READ;
+    call->token.mode = ZKL_READ;
+
     return NGX_OK;
 }
 
 
-/* The name of the claim's znode; buf has room for ZKL_CLAIM_MAX. */
+/* An operation on the claim's znode. */
 
-static void
-zkl_call_name(zkl_call_t *call, ngx_str_t *name, u_char *buf)
+static zkl_op_t *
+zkl_call_claim_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *value,
+    zkl_op_pt handler)
 {
-    if (call->name.len != 0) {
-        *name = call->name;
+    u_char     buf[ZKL_CLAIM_MAX];
+    ngx_str_t  name;
 
-        if (call->node) {
-            name->len = 0;
-        }
+    if (call->name.len == 0) {
+        name.data = buf;
+        name.len = zkl_name_claim_write((char *) buf, &call->token.id,
+                                        call->token.mode, call->token.seq);
 
-        return;
+    } else if (call->node) {
+        ngx_str_null(&name);
+
+    } else {
+        name = call->name;
     }
 
-    name->data = buf;
-    name->len = zkl_name_claim_write((char *) buf, &call->token.id,
-                                     call->token.mode, call->token.seq);
+    return zkl_call_op(call, type, &name, value, handler);
 }
 
 
 zkl_op_t *
-zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name,
-    zkl_op_pt handler, void *data)
+zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name, ngx_str_t *value,
+    zkl_op_pt handler)
 {
     zkl_op_t  *op;
 
-    op = zkl_op_new(call->worker->session, type, &call->path, name, NULL);
+    op = zkl_op_new(call->worker->session, type, &call->path, name, value);
     if (op == NULL) {
         return NULL;
     }
 
     op->handler = handler;
-    op->data = data;
+    op->data = call;
 
     return op;
 }
@@ -1001,6 +1016,7 @@ zkl_call_free(zkl_call_t *call)
         || ((call->step == ZKL_STEP_CLAIM || call->step == ZKL_STEP_SIBLING)
             && zkl_call_owed(call))
         || call->step == ZKL_STEP_DELETE
+        || call->step == ZKL_STEP_BUMP
         || call->step == ZKL_STEP_TELL)
     {
         return;
@@ -1062,7 +1078,7 @@ zkl_call_find(zkl_call_t *call)
 {
     zkl_op_t  *op;
 
-    op = zkl_call_op(call, ZKL_OP_LIST, NULL, zkl_call_find_handler, call);
+    op = zkl_call_op(call, ZKL_OP_LIST, NULL, NULL, zkl_call_find_handler);
     if (op != NULL) {
         op->turn = ZKL_TURN_CLAIM;
     }
@@ -1109,7 +1125,6 @@ zkl_call_find_handler(zkl_op_t *op)
         call->token.id = child.id;
         call->token.seq = child.seq;
         call->token.mode = child.mode;
-        call->mode = child.mode;
     }
 
     if (call->token.seq == -1) {
@@ -1125,23 +1140,23 @@ done:
 }
 
 
+/* Reads the claim, when ZooKeeper answers. */
+
 static void
 zkl_call_inspect(zkl_call_t *call)
 {
-    u_char     buf[ZKL_CLAIM_MAX];
-    ngx_str_t  name;
-    zkl_op_t  *op;
+    if (!zkl_session_ready(call->worker->session)) {
+        call->step = ZKL_STEP_BEGIN;
+        return;
+    }
 
     if (zkl_call_infos(call, 1) != NGX_OK) {
         zkl_call_post(call, ZKL_CALL_FAILED);
         return;
     }
 
-    zkl_call_name(call, &name, buf);
-
-    op = zkl_call_op(call, ZKL_OP_GET, &name, zkl_call_inspect_handler, call);
-
-    zkl_call_send_fresh(call, op);
+    zkl_call_send_fresh(call, zkl_call_claim_op(call, ZKL_OP_GET, NULL,
+                                                zkl_call_inspect_handler));
 }
 
 
@@ -1186,7 +1201,6 @@ zkl_call_inspect_handler(zkl_op_t *op)
         goto done;
     }
 
-    call->other = 0;
     call->version = op->version;
     call->nknown = 1;
     call->infos[0].child.mode = call->token.mode;
@@ -1286,7 +1300,6 @@ zkl_call_gone(zkl_call_t *call)
 static void
 zkl_call_placed(zkl_call_t *call)
 {
-    ngx_int_t         rc;
     zkl_claim_data_t  cdata;
     zkl_info_t       *info;
 
@@ -1318,24 +1331,12 @@ zkl_call_placed(zkl_call_t *call)
         return;
 
     case ZKL_DOWNGRADE:
-        zkl_call_downgrade(call);
+        zkl_call_downgrade(call, &cdata);
         return;
 
     case ZKL_HOLD:
     case ZKL_RELEASE:
-
-        rc = call->remote ? zkl_call_remote_done(call) : NGX_AGAIN;
-
-        if (rc == NGX_OK) {
-            break;
-        }
-
-        if (rc == NGX_DECLINED) {
-            zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
-            return;
-        }
-
-        zkl_call_remote(call, call->type == ZKL_HOLD ? "hold" : "drop");
+        zkl_call_remote(call, &cdata);
         return;
 
     default: /* ZKL_INSPECT */
@@ -1446,12 +1447,7 @@ zkl_call_granted(zkl_claim_data_t *cdata)
 static void
 zkl_call_set(zkl_call_t *call)
 {
-    char              text[ZKL_CLAIM_DATA_MAX];
-    u_char            buf[ZKL_CLAIM_MAX];
-    size_t            index_at;
-    ngx_str_t         name, value;
     zkl_claim_data_t  cdata;
-    zkl_op_t         *op;
     zkl_info_t       *info;
 
     info = &call->infos[0];
@@ -1499,70 +1495,7 @@ zkl_call_set(zkl_call_t *call)
         info->ttl = (ngx_msec_t) cdata.ttl;
     }
 
-    value.len = zkl_claim_data_write(text, &cdata, &index_at);
-    value.data = (u_char *) text;
-
-    zkl_call_name(call, &name, buf);
-
-    op = zkl_op_new(call->worker->session, ZKL_OP_SET, &call->path, &name,
-                    &value);
-    if (op != NULL) {
-        op->version = call->version;
-        op->handler = zkl_call_set_handler;
-        op->data = call;
-    }
-
-    zkl_call_send(call, op);
-}
-
-
-static void
-zkl_call_set_handler(zkl_op_t *op)
-{
-    zkl_call_t  *call;
-    zkl_info_t  *info;
-
-    call = op->data;
-    info = &call->infos[0];
-
-    switch (op->rc) {
-
-    case ZKL_OK:
-
-        if (info->held) {
-            info->expires = info->ttl;
-            info->timed = 1;
-        }
-
-        zkl_call_tell(call, ZKL_CALL_OK);
-        break;
-
-    case ZKL_NO_NODE:
-
-        if (zkl_call_rename(call) == NGX_OK) {
-            zkl_call_inspect(call);
-            break;
-        }
-
-        zkl_call_gone(call);
-        break;
-
-    case ZKL_CHANGED:
-
-        if (call->handler != NULL && ++call->tries < ZKL_SET_TRIES) {
-            zkl_call_inspect(call);
-            break;
-        }
-
-        zkl_call_contend(call);
-        break;
-
-    default:
-        zkl_call_failed(call, op->rc);
-        break;
-    }
-
-    zkl_call_op_end(call);
+    zkl_call_write(call, &cdata);
 }
 
 
@@ -1736,7 +1669,7 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
     {
         /* another session may count the lease: the call may be repeated */
 
-        zkl_call_again(call);
+        zkl_call_inspect(call);
         return;
     }
 
@@ -1759,7 +1692,7 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
         } else {
             /* the claim data tell how many holds there are */
 
-            zkl_call_again(call);
+            zkl_call_inspect(call);
         }
 
         return;
@@ -1796,22 +1729,8 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
         break;
 
     default: /* ZKL_RENEW, ZKL_INSPECT */
-        zkl_call_again(call);
-        break;
-    }
-}
-
-
-/* Reads the claim, when ZooKeeper answers. */
-
-static void
-zkl_call_again(zkl_call_t *call)
-{
-    if (zkl_session_ready(call->worker->session)) {
         zkl_call_inspect(call);
-
-    } else {
-        call->step = ZKL_STEP_BEGIN;
+        break;
     }
 }
 
@@ -1884,7 +1803,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
         return;
 
     case ZKL_DOWNGRADE:
-        zkl_call_downgrade(call);
+        zkl_call_downgrade(call, &cdata);
         return;
 
     case ZKL_RENEW:
@@ -1973,7 +1892,7 @@ zkl_call_holder(zkl_call_t *call)
     (void) zkl_name_child_read(&call->infos[0].child, (char *) name.data,
                                name.len);
 
-    op = zkl_call_op(call, ZKL_OP_GET, &name, zkl_call_holder_handler, call);
+    op = zkl_call_op(call, ZKL_OP_GET, &name, NULL, zkl_call_holder_handler);
 
     zkl_call_send(call, op);
 }
@@ -2058,7 +1977,7 @@ zkl_call_list(zkl_call_t *call)
 
     call->begun = 1;
 
-    op = zkl_call_op(call, ZKL_OP_LIST, NULL, zkl_call_list_handler, call);
+    op = zkl_call_op(call, ZKL_OP_LIST, NULL, NULL, zkl_call_list_handler);
     if (op != NULL) {
         op->turn = call->shared ? ZKL_TURN_LOOK : ZKL_TURN_CLAIM;
     }
@@ -2350,26 +2269,27 @@ zkl_call_read(zkl_call_t *call)
     zkl_op_t    *op;
     zkl_info_t  *info;
 
-    while (call->next < call->ninfos && call->reads < ZKL_READS_MAX)
-    {
+    /* one of the operations is that of the handler that has called */
+
+    while (call->next < call->ninfos && call->nops <= ZKL_READS_MAX) {
         info = &call->infos[call->next];
 
-        op = zkl_call_op(call, ZKL_OP_GET, &info->name, zkl_call_read_handler,
-                         info);
+        op = zkl_call_op(call, ZKL_OP_GET, &info->name, NULL,
+                         zkl_call_read_handler);
         if (op == NULL) {
             zkl_call_tell(call, ZKL_CALL_FAILED);
             return;
         }
 
+        op->data = info;
         op->turn = ZKL_TURN_LOOK;
 
         call->next++;
-        call->reads++;
 
         zkl_call_send(call, op);
     }
 
-    if (call->reads == 0) {
+    if (call->nops == 1) {
         zkl_call_found(call);
     }
 }
@@ -2384,8 +2304,6 @@ zkl_call_read_handler(zkl_op_t *op)
 
     info = op->data;
     call = info->call;
-
-    call->reads--;
 
     if (call->handler == NULL || call->step == ZKL_STEP_BEGIN) {
         goto done;
@@ -2660,24 +2578,16 @@ zkl_call_infos(zkl_call_t *call, ngx_uint_t n)
 static void
 zkl_call_delete(zkl_call_t *call)
 {
-    u_char     buf[ZKL_CLAIM_MAX];
-    ngx_str_t  name;
-    zkl_op_t  *op;
-
     call->step = ZKL_STEP_DELETE;
     call->nknown = 0;
 
-    if (!zkl_session_connected(call->worker->session)) {
-        return;
+    if (zkl_session_connected(call->worker->session)) {
+
+        /* a server that lags behind may not have the claim yet */
+
+        zkl_call_send_fresh(call, zkl_call_claim_op(call, ZKL_OP_GET, NULL,
+                                                    zkl_call_cdata_handler));
     }
-
-    zkl_call_name(call, &name, buf);
-
-    op = zkl_call_op(call, ZKL_OP_GET, &name, zkl_call_cdata_handler, call);
-
-    /* a server that lags behind may not have the claim yet */
-
-    zkl_call_send_fresh(call, op);
 }
 
 
@@ -2700,10 +2610,6 @@ zkl_call_cdata_handler(zkl_op_t *op)
 
     case ZKL_OK:
 
-        /* a delete that was sent before has not happened */
-
-        call->deleted = 0;
-        call->unbumped = 0;
         break;
 
     case ZKL_NO_NODE:
@@ -2744,8 +2650,8 @@ zkl_call_cdata_handler(zkl_op_t *op)
 
         /* by version, because the znode may be another claim's by now */
 
-        next = zkl_call_op(call, ZKL_OP_DELETE, NULL,
-                          zkl_call_delete_handler, call);
+        next = zkl_call_claim_op(call, ZKL_OP_DELETE, NULL,
+                                 zkl_call_delete_handler);
         if (next != NULL) {
             next->version = call->version;
         }
@@ -2768,7 +2674,7 @@ zkl_call_cdata_handler(zkl_op_t *op)
         goto done;
     }
 
-    next = zkl_call_op(call, ZKL_OP_GET, NULL, zkl_call_parent_handler, call);
+    next = zkl_call_op(call, ZKL_OP_GET, NULL, NULL, zkl_call_parent_handler);
     if (next != NULL) {
         next->whole = 1;
     }
@@ -2784,8 +2690,6 @@ done:
 static void
 zkl_call_parent_handler(zkl_op_t *op)
 {
-    u_char       buf[ZKL_CLAIM_MAX];
-    ngx_str_t    name;
     zkl_op_t    *set, *delete;
     zkl_call_t  *call;
 
@@ -2795,23 +2699,22 @@ zkl_call_parent_handler(zkl_op_t *op)
         goto done;
     }
 
-    zkl_call_name(call, &name, buf);
-
-    delete = zkl_call_op(call, ZKL_OP_DELETE, &name, zkl_call_delete_handler,
-                         call);
+    delete = zkl_call_claim_op(call, ZKL_OP_DELETE, NULL,
+                               zkl_call_delete_handler);
     if (delete == NULL) {
         goto done;
     }
 
-    set = zkl_call_bump_op(call, op, zkl_call_bumped_handler);
+    set = zkl_call_bump_op(call, op, zkl_call_bound_handler);
+
+    call->bound = (set != NULL);
 
     delete->version = call->version;
-    delete->gather = (set != NULL);
+    delete->gather = call->bound;
     zkl_call_send(call, delete);
 
     if (set != NULL) {
         set->gather = 1;
-        call->unbumped = 1;
         call->sets++;
         zkl_call_send(call, set);
     }
@@ -2829,20 +2732,18 @@ done:
  */
 
 static void
-zkl_call_bumped_handler(zkl_op_t *op)
+zkl_call_bound_handler(zkl_op_t *op)
 {
     zkl_call_t  *call;
 
     call = op->data;
     call->sets--;
 
-    if (call->deleted && op->rc == ZKL_CHANGED) {
+    if (call->step == ZKL_STEP_BUMP && op->rc == ZKL_CHANGED) {
         zkl_call_bump(call);
 
-    } else if (call->deleted || op->rc == ZKL_NO_AUTH
-               || op->rc == ZKL_REFUSED || op->rc == ZKL_OVER_QUOTA)
-    {
-        zkl_call_bump_end(call, op->rc);
+    } else {
+        zkl_call_bumped(call, op->rc);
     }
 
     zkl_call_op_end(call);
@@ -2864,15 +2765,12 @@ zkl_call_bump(zkl_call_t *call)
         return;
     }
 
-    get = zkl_call_op(call, ZKL_OP_GET, NULL, zkl_call_bump_read_handler,
-                      call);
-    if (get == NULL) {
-        zkl_call_bump_end(call, ZKL_UNSENT);
-        return;
-    }
+    get = zkl_call_op(call, ZKL_OP_GET, NULL, NULL, zkl_call_bump_read_handler);
 
-    get->whole = 1;
-    zkl_call_send(call, get);
+    if (get != NULL) {
+        get->whole = 1;
+        zkl_call_send(call, get);
+    }
 }
 
 
@@ -2889,8 +2787,8 @@ zkl_call_bump_read_handler(zkl_op_t *op)
         zkl_call_send(call, set);
 
     } else {
-        zkl_call_bump_end(call, op->rc == ZKL_OK && !op->cut ? ZKL_UNSENT
-                                                             : op->rc);
+        zkl_call_bumped(call, op->rc == ZKL_OK && !op->cut ? ZKL_UNSENT
+                                                           : op->rc);
     }
 
     zkl_call_op_end(call);
@@ -2906,33 +2804,26 @@ zkl_call_bump_handler(zkl_op_t *op)
 
     call = op->data;
 
-    zkl_call_bump_end(call, op->rc);
+    zkl_call_bumped(call, op->rc);
     zkl_call_op_end(call);
 }
 
 
 /*
  * The lock's znode is set, or cannot be set: a release is told.  If it is not
- * known whether the znode is set, the release begins again with the next
+ * known whether the znode is set, the call sets the znode again with the next
  * connection, or with the sweep.
  */
 
 static void
-zkl_call_bump_end(zkl_call_t *call, zkl_rc_e rc)
+zkl_call_bumped(zkl_call_t *call, zkl_rc_e rc)
 {
-    if (!call->unbumped) {
-        return;
+    if (rc == ZKL_NO_AUTH || rc == ZKL_REFUSED || rc == ZKL_OVER_QUOTA) {
+        call->bound = 0;
     }
 
-    if (rc == ZKL_UNKNOWN || rc == ZKL_UNSENT) {
-        call->step = ZKL_STEP_DELETE;
-        call->tries++;
-        return;
-    }
-
-    call->unbumped = 0;
-
-    if (call->deleted) {
+    if (call->step == ZKL_STEP_BUMP && rc != ZKL_UNKNOWN && rc != ZKL_UNSENT) {
+        call->step = ZKL_STEP_OP;
         zkl_call_tell(call, ZKL_CALL_OK);
     }
 }
@@ -2952,15 +2843,11 @@ zkl_call_bump_op(zkl_call_t *call, zkl_op_t *get, zkl_op_pt handler)
         return NULL;
     }
 
-    op = zkl_op_new(call->worker->session, ZKL_OP_SET, &call->path, NULL,
-                    &get->reply);
-    if (op == NULL) {
-        return NULL;
-    }
+    op = zkl_call_op(call, ZKL_OP_SET, NULL, &get->reply, handler);
 
-    op->version = get->version;
-    op->handler = handler;
-    op->data = call;
+    if (op != NULL) {
+        op->version = get->version;
+    }
 
     return op;
 }
@@ -2977,7 +2864,6 @@ zkl_call_delete_handler(zkl_op_t *op)
 
     case ZKL_OK:
         zkl_journal_deleted(call);
-        call->step = ZKL_STEP_OP;
         zkl_call_deleted(call);
         break;
 
@@ -3018,12 +2904,15 @@ zkl_call_delete_handler(zkl_op_t *op)
 static void
 zkl_call_deleted(zkl_call_t *call)
 {
-    call->deleted = 1;
-
-    if (!call->unbumped) {
+    if (!call->bound) {
+        call->step = ZKL_STEP_OP;
         zkl_call_tell(call, ZKL_CALL_OK);
+        return;
+    }
 
-    } else if (call->sets == 0) {
+    call->step = ZKL_STEP_BUMP;
+
+    if (call->sets == 0) {
         zkl_call_bump(call);
     }
 }
@@ -3071,152 +2960,79 @@ zkl_call_missing(zkl_call_t *call)
  */
 
 
-/* The claim data were read into infos[0]. */
+/*
+ * The claim data were read into infos[0].  The gateway that carries out a
+ * request writes the claim data without the request.  So does the gateway that
+ * mends a mark, which a Curator client may have written over a request that the
+ * gateway had not read: then the outcome is not known.
+ */
 
 static void
-zkl_call_remote(zkl_call_t *call, const char *want)
+zkl_call_remote(zkl_call_t *call, zkl_claim_data_t *cdata)
 {
-    char              text[ZKL_CLAIM_DATA_MAX];
-    size_t            index_at;
-    ngx_str_t         value;
-    zkl_claim_data_t  cdata;
-    zkl_info_t       *info;
+    u_char  *p;
 
-    info = &call->infos[0];
-
-    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
-
-    if (cdata.index < 0 && !cdata.revoke) {
-        zkl_call_tell(call, ZKL_CALL_FOREIGN);
+    if (call->remote && call->type != ZKL_DOWNGRADE
+        && cdata->index >= 0 && cdata->want_len == 0)
+    {
+        zkl_call_tell(call, cdata->mended == call->mended
+                            ? ZKL_CALL_OK
+                            : ZKL_CALL_UNREACHABLE);
         return;
     }
 
-    /* the claim data have room for one request; a mark is mended first */
+    if (cdata->index < 0 && !cdata->revoke) {
+        zkl_call_tell(call, ZKL_CALL_FOREIGN);
+        return;
+    }
 
     if (call->remote) {
         zkl_call_poll(call);
         return;
     }
 
-    if (cdata.index < 0 || cdata.want_len != 0) {
+    /* the claim data have room for one request; a mark is mended first */
+
+    if (cdata->index < 0 || cdata->want_len != 0) {
         zkl_call_contend(call);
         return;
     }
 
     if (call->type == ZKL_HOLD && call->ttl != 0) {
-        cdata.ttl = (int64_t) call->ttl;
+        cdata->ttl = (int64_t) call->ttl;
     }
 
     /* this call's client may be the first to be told that the claim is held */
 
-    cdata.renewals += (call->type == ZKL_HOLD || cdata.async);
-    cdata.async = 0;
+    cdata->renewals += (call->type == ZKL_HOLD || cdata->async);
+    cdata->async = 0;
 
-    /* a number lets the claim's gateway tell two equal requests apart */
+    p = (u_char *) cdata->want;
 
     if (call->type == ZKL_DOWNGRADE) {
-        cdata.want_len = ngx_sprintf((u_char *) cdata.want, "%s", want)
-                         - (u_char *) cdata.want;
+        p = ngx_cpymem(p, "shared", sizeof("shared") - 1);
 
     } else {
-        cdata.want_len = ngx_sprintf((u_char *) cdata.want, "%s-%08xD", want,
-                                     (uint32_t) ngx_random())
-                         - (u_char *) cdata.want;
+
+        /* a number lets the claim's gateway tell two equal requests apart */
+
+        p = ngx_sprintf(p, "%s-%08xD", call->type == ZKL_HOLD ? "hold" : "drop",
+                        (uint32_t) ngx_random());
     }
 
-    cdata.want[cdata.want_len] = '\0';
+    *p = '\0';
 
-    call->mended = cdata.mended;
+    cdata->want_len = p - (u_char *) cdata->want;
+    call->mended = cdata->mended;
 
-    value.len = zkl_claim_data_write(text, &cdata, &index_at);
-    value.data = (u_char *) text;
-
-    zkl_call_write(call, &value, call->version, zkl_call_remote_handler);
-}
-
-
-static void
-zkl_call_remote_handler(zkl_op_t *op)
-{
-    zkl_call_t  *call;
-
-    call = op->data;
-
-    switch (op->rc) {
-
-    case ZKL_OK:
-        call->remote = 1;
-        zkl_call_bump(call);
-        zkl_call_poll(call);
-        break;
-
-    case ZKL_CHANGED:
-        zkl_call_contend(call);
-        break;
-
-    case ZKL_NO_NODE:
-
-        if (zkl_call_rename(call) == NGX_OK) {
-            zkl_call_poll(call);
-
-        } else {
-            zkl_call_tell(call, ZKL_CALL_GONE);
-        }
-
-        break;
-
-    case ZKL_UNKNOWN:
-
-        if (call->type != ZKL_DOWNGRADE) {
-
-            /* the request may be done by now, and a repeat would be, too */
-
-            zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
-            break;
-        }
-
-        /* fall through */
-
-    default:
-        zkl_call_failed(call, op->rc);
-        break;
-    }
-
-    zkl_call_op_end(call);
-}
-
-
-/*
- * What has become of the request, by the claim data that were read.  NGX_OK:
- * the request was carried out; NGX_AGAIN: not so far; NGX_DECLINED: not known.
- *
- * The gateway that carries out a request writes the claim data without the
- * request.  So does the gateway that mends a mark, which a Curator client may
- * have written over a request that the gateway had not read.
- */
-
-static ngx_int_t
-zkl_call_remote_done(zkl_call_t *call)
-{
-    zkl_claim_data_t  cdata;
-    zkl_info_t       *info;
-
-    info = &call->infos[0];
-
-    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
-
-    if (cdata.index >= 0 && cdata.want_len == 0) {
-        return (cdata.mended == call->mended) ? NGX_OK : NGX_DECLINED;
-    }
-
-    return NGX_AGAIN;
+    zkl_call_write(call, cdata);
 }
 
 
 /* Shares a held claim that was read, until the znode has a reader's name. */
 
 static void
-zkl_call_downgrade(zkl_call_t *call)
+zkl_call_downgrade(zkl_call_t *call, zkl_claim_data_t *cdata)
 {
     if (call->token.mode == ZKL_READ) {
         zkl_call_tell(call, ZKL_CALL_OK);
@@ -3229,7 +3045,7 @@ zkl_call_downgrade(zkl_call_t *call)
     }
 
     if (call->reply == ZKL_REPLY_ABSENT) {
-        zkl_call_remote(call, "shared");
+        zkl_call_remote(call, cdata);
 
     } else {
         zkl_call_ask(call, 0);
@@ -3237,32 +3053,9 @@ zkl_call_downgrade(zkl_call_t *call)
 }
 
 
-/*
- * Asks the holder to let go: by the claim data of a gateway's claim, else by
- * Curator's mark.
- */
-
-static void
-zkl_call_revoke(zkl_call_t *call)
-{
-    u_char     buf[ZKL_CLAIM_MAX];
-    ngx_str_t  name;
-    zkl_op_t  *op;
-
-    zkl_call_name(call, &name, buf);
-
-    op = zkl_call_op(call, ZKL_OP_GET, &name, zkl_call_revoke_handler, call);
-
-    zkl_call_send(call, op);
-}
-
-
 static void
 zkl_call_revoke_handler(zkl_op_t *op)
 {
-    char              text[ZKL_CLAIM_DATA_MAX];
-    size_t            index_at;
-    ngx_str_t         value;
     zkl_claim_data_t  cdata;
     zkl_call_t       *call;
 
@@ -3299,16 +3092,10 @@ zkl_call_revoke_handler(zkl_op_t *op)
         goto done;
     }
 
-    if (cdata.index >= 0) {
-        cdata.revoke = 1;
-        value.len = zkl_claim_data_write(text, &cdata, &index_at);
-        value.data = (u_char *) text;
+    cdata.revoke = 1;
+    call->version = op->version;
 
-    } else {
-        ngx_str_set(&value, ZKL_REVOKE_MARK);
-    }
-
-    zkl_call_write(call, &value, op->version, zkl_call_revoked_handler);
+    zkl_call_write(call, &cdata);
 
 done:
 
@@ -3316,27 +3103,110 @@ done:
 }
 
 
+/* Data that are no claim data become Curator's mark. */
+
 static void
-zkl_call_revoked_handler(zkl_op_t *op)
+zkl_call_write(zkl_call_t *call, zkl_claim_data_t *cdata)
 {
+    char        text[ZKL_CLAIM_DATA_MAX];
+    size_t      index_at;
+    ngx_str_t   value;
+    zkl_op_t   *op;
+
+    if (cdata->index >= 0) {
+        value.len = zkl_claim_data_write(text, cdata, &index_at);
+        value.data = (u_char *) text;
+
+    } else {
+        ngx_str_set(&value, ZKL_REVOKE_MARK);
+    }
+
+    op = zkl_call_claim_op(call, ZKL_OP_SET, &value, zkl_call_write_handler);
+
+    if (op != NULL) {
+        op->version = call->version;
+    }
+
+    zkl_call_send(call, op);
+}
+
+
+static void
+zkl_call_write_handler(zkl_op_t *op)
+{
+    ngx_uint_t   renews;
     zkl_call_t  *call;
+    zkl_info_t  *info;
 
     call = op->data;
+    info = call->infos;
+
+    renews = (call->type == ZKL_RENEW || call->type == ZKL_INSPECT);
 
     switch (op->rc) {
 
     case ZKL_OK:
-        zkl_call_bump(call);
-        zkl_call_tell(call, ZKL_CALL_OK);
-        break;
 
-    case ZKL_CHANGED:
-        zkl_call_revoke(call);
+        if (renews) {
+
+            if (info->held) {
+                info->expires = info->ttl;
+                info->timed = 1;
+            }
+
+            zkl_call_tell(call, ZKL_CALL_OK);
+            break;
+        }
+
+        zkl_call_bump(call);
+
+        if (call->type == ZKL_REVOKE) {
+            zkl_call_tell(call, ZKL_CALL_OK);
+            break;
+        }
+
+        call->remote = 1;
+        zkl_call_poll(call);
         break;
 
     case ZKL_NO_NODE:
-        zkl_call_tell(call, ZKL_CALL_GONE);
+
+        if (zkl_call_rename(call) == NGX_OK) {
+            zkl_call_inspect(call);
+
+        } else {
+            zkl_call_gone(call);
+        }
+
         break;
+
+    case ZKL_CHANGED:
+
+        if (call->type == ZKL_REVOKE) {
+            zkl_call_begin(call);
+
+        } else if (renews && call->handler != NULL
+                   && ++call->tries < ZKL_SET_TRIES)
+        {
+            zkl_call_inspect(call);
+
+        } else {
+            zkl_call_contend(call);
+        }
+
+        break;
+
+    case ZKL_UNKNOWN:
+
+        if (call->type == ZKL_HOLD || call->type == ZKL_RELEASE) {
+
+            /* the request may be done by now, and a repeat would be, too */
+
+            zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
+            break;
+        }
+
+        /* fall through */
 
     default:
         zkl_call_failed(call, op->rc);
@@ -3344,26 +3214,4 @@ zkl_call_revoked_handler(zkl_op_t *op)
     }
 
     zkl_call_op_end(call);
-}
-
-
-static void
-zkl_call_write(zkl_call_t *call, ngx_str_t *value, int32_t version,
-    zkl_op_pt handler)
-{
-    u_char     buf[ZKL_CLAIM_MAX];
-    ngx_str_t  name;
-    zkl_op_t  *op;
-
-    zkl_call_name(call, &name, buf);
-
-    op = zkl_op_new(call->worker->session, ZKL_OP_SET, &call->path, &name,
-                    value);
-    if (op != NULL) {
-        op->version = version;
-        op->handler = handler;
-        op->data = call;
-    }
-
-    zkl_call_send(call, op);
 }

@@ -75,7 +75,9 @@ typedef enum {
                                            were told */
     ZKL_STEP_SIBLING,                   /* a sibling, which was asked */
     ZKL_STEP_CLAIM,                     /* this worker's claim */
-    ZKL_STEP_DELETE                     /* a delete that is owed */
+    ZKL_STEP_DELETE,                    /* a delete that is owed */
+    ZKL_STEP_BUMP                       /* a set of the lock's znode, which is
+                                           owed after the delete */
 } zkl_step_e;
 
 
@@ -134,14 +136,12 @@ struct zkl_call_s {
                                                    token; or "" */
     ngx_msec_t                         ttl;
     ngx_msec_t                         grace;   /* INSPECT, 0: none */
-    zkl_mode_t                         mode;    /* of the token as given */
 
     zkl_call_pt                        handler; /* NULL: told, or abandoned */
     void                              *data;
 
     ngx_uint_t                         nops;    /* operations under way, and a
                                                    handler that is called */
-    ngx_uint_t                         reads;   /* GETs of infos under way */
     ngx_queue_t                        turn;    /* worker->looks, in TURN; or
                                                    look->sharers, in LOOK */
     zkl_call_t                        *look;    /* that the call shares, or
@@ -194,8 +194,6 @@ struct zkl_call_s {
     ngx_msec_t                         asked;       /* when the call began, or
                                                        began again */
 
-    unsigned                           other:1;     /* the other name was tried
-                                                       already */
     unsigned                           remote:1;    /* the remote request is
                                                        written */
     unsigned                           pending:1;   /* the claim is not granted
@@ -212,11 +210,9 @@ struct zkl_call_s {
     unsigned                           recent:1;    /* the session has read
                                                        afresh before */
     unsigned                           forced:1;    /* by an operator */
-    unsigned                           deleted:1;   /* the claim's znode is
-                                                       gone */
-    unsigned                           unbumped:1;  /* the lock's znode is to be
-                                                       set before the client is
-                                                       told */
+    unsigned                           bound:1;     /* the client is told of the
+                                                       delete when the lock's
+                                                       znode is set */
     unsigned                           answer:4;    /* for zkl_call_post() */
 };
 
@@ -286,7 +282,7 @@ ngx_int_t zkl_call_infos(zkl_call_t *call, ngx_uint_t n);
 
 
 zkl_op_t *zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name,
-    zkl_op_pt handler, void *data);
+    ngx_str_t *value, zkl_op_pt handler);
 /* For a GET or a LIST: what is read is no older than this call. */
 void zkl_call_send_fresh(zkl_call_t *call, zkl_op_t *op);
 /* An operation has ended; the call may be freed. */

@@ -544,7 +544,7 @@ zkl_node_look(zkl_call_t *call)
 {
     zkl_op_t  *op;
 
-    op = zkl_call_op(call, ZKL_OP_GET, NULL, zkl_node_look_handler, call);
+    op = zkl_call_op(call, ZKL_OP_GET, NULL, NULL, zkl_node_look_handler);
 
     zkl_call_send_fresh(call, op);
 }

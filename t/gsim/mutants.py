@@ -930,13 +930,15 @@ MUTANTS = [
     # how often a claim is held
 
     ('a release elsewhere without an answer is asked for again',
-     'core/call.c:zkl_call_remote_handler',
-     'if (call->type != ZKL_DOWNGRADE) {', 'if (call->type == ZKL_HOLD) {',
+     'core/call.c:zkl_call_write_handler',
+     'if (call->type == ZKL_HOLD || call->type == ZKL_RELEASE) {',
+     'if (call->type == ZKL_HOLD) {',
      ('--rich', 2000)),
 
     ('a hold elsewhere without an answer is asked for again',
-     'core/call.c:zkl_call_remote_handler',
-     'if (call->type != ZKL_DOWNGRADE) {', 'if (call->type == ZKL_RELEASE) {',
+     'core/call.c:zkl_call_write_handler',
+     'if (call->type == ZKL_HOLD || call->type == ZKL_RELEASE) {',
+     'if (call->type == ZKL_RELEASE) {',
      ('--rich', 2000)),
 
     ('a hold less is counted each time the call begins',
@@ -1012,7 +1014,7 @@ MUTANTS = [
      '    cdata->renewals = (uint32_t) cell->renewals;\n', '', 2000),
 
     ('a write by a version that has changed is tried with the next',
-     'core/call.c:zkl_call_set',
+     'core/call.c:zkl_call_write',
      '        op->version = call->version;\n',
      '        op->version = call->version + (int32_t) call->tries;\n', 2000),
 
