@@ -89,7 +89,6 @@
 
 static zkl_call_t *zkl_call_new(zkl_worker_t *worker, zkl_call_e type,
     ngx_str_t *path, ngx_str_t *name);
-static ngx_msec_t zkl_call_time(zkl_question_t *question);
 static void zkl_call_begin(zkl_call_t *call);
 static void zkl_call_deaf(zkl_call_t *call);
 static void zkl_call_over_handler(ngx_event_t *ev);
@@ -98,14 +97,10 @@ static void zkl_call_poll(zkl_call_t *call);
 static void zkl_call_contend(zkl_call_t *call);
 static void zkl_call_wait(zkl_call_t *call, ngx_msec_t time);
 static void zkl_call_share(zkl_call_t *call);
-static zkl_call_t *zkl_call_look(zkl_call_t *call, uint32_t hash);
 static void zkl_call_look_begin(zkl_call_t *look);
 static void zkl_call_look_handler(zkl_call_t *look, zkl_answer_e answer);
 static void zkl_call_look_tell(zkl_call_t *look);
 static void zkl_call_look_end(zkl_call_t *look);
-static void zkl_call_unshare(zkl_call_t *call);
-static ngx_int_t zkl_call_turn(zkl_call_t *look);
-static void zkl_call_turn_over(zkl_call_t *look);
 static ngx_int_t zkl_call_rename(zkl_call_t *call);
 static zkl_op_t *zkl_call_claim_op(zkl_call_t *call, zkl_op_e type,
     ngx_str_t *value, zkl_op_pt handler);
@@ -123,7 +118,6 @@ static ngx_uint_t zkl_call_early(zkl_call_t *call);
 static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_set(zkl_call_t *call);
 static void zkl_call_ask(zkl_call_t *call, ngx_uint_t newer);
-static ngx_uint_t zkl_call_owed(zkl_call_t *call);
 static zkl_errand_e zkl_call_take_back(zkl_call_t *call, ngx_uint_t *reply);
 static void zkl_call_reply(zkl_call_t *call, zkl_reply_e reply);
 static void zkl_call_known(zkl_call_t *call, zkl_record_t *record);
@@ -132,7 +126,6 @@ static void zkl_call_holder_handler(zkl_op_t *op);
 static void zkl_call_list(zkl_call_t *call);
 static void zkl_call_list_handler(zkl_op_t *op);
 static ngx_int_t zkl_call_count(zkl_call_t *call, zkl_op_t *op);
-static ngx_uint_t zkl_call_readers(zkl_op_t *op, int64_t writer);
 static ngx_int_t zkl_call_sort(zkl_call_t *call, zkl_op_t *op);
 static void zkl_call_state(zkl_call_t *call, zkl_info_t *infos, ngx_uint_t n);
 static int ngx_libc_cdecl zkl_call_compare(const void *one, const void *two);
@@ -163,6 +156,7 @@ static void zkl_call_write_handler(zkl_op_t *op);
 zkl_call_t *
 zkl_call_start(zkl_worker_t *worker, zkl_question_t *question)
 {
+    ngx_msec_t   timeout;
     zkl_call_t  *call;
 
     call = zkl_call_new(worker, question->type, question->path, question->name);
@@ -172,6 +166,7 @@ zkl_call_start(zkl_worker_t *worker, zkl_question_t *question)
 
     call->ttl = question->ttl;
     call->grace = question->grace;
+    call->node = (question->node != 0);
     call->forced = (question->forced != 0);
     call->handler = question->handler;
     call->data = question->data;
@@ -179,14 +174,20 @@ zkl_call_start(zkl_worker_t *worker, zkl_question_t *question)
     if (question->token != NULL) {
         call->token = *question->token;
         call->node = (call->token.mode == ZKL_NODE);
+    }
 
-    } else {
-        call->node = (question->node != 0);
+    timeout = question->timeout;
+
+    if (call->type == ZKL_HOLDER) {
+
+        /* only completes another answer, which must not wait long */
+
+        timeout = ngx_min(timeout, ZKL_PATIENCE);
     }
 
     /* not cancelable: a worker that leaves tells the client first */
 
-    ngx_add_timer(&call->over, zkl_call_time(question));
+    ngx_add_timer(&call->over, timeout);
 
     zkl_call_begin(call);
 
@@ -243,19 +244,6 @@ zkl_call_new(zkl_worker_t *worker, zkl_call_e type, ngx_str_t *path,
 }
 
 
-/* HOLDER only completes another answer, which must not wait long. */
-
-static ngx_msec_t
-zkl_call_time(zkl_question_t *question)
-{
-    if (question->type == ZKL_HOLDER) {
-        return ngx_min(question->timeout, ZKL_PATIENCE);
-    }
-
-    return question->timeout;
-}
-
-
 /*
  * While ZooKeeper does not answer, all calls wait but releases, and renewals,
  * whose lease must not end meanwhile.  A release is owed from the moment when
@@ -284,6 +272,11 @@ zkl_call_begin(zkl_call_t *call)
 
     if (find) {
         zkl_call_find(call);
+        return;
+    }
+
+    if (call->type >= ZKL_LIST && !call->shared) {
+        zkl_call_share(call);
         return;
     }
 
@@ -332,14 +325,7 @@ zkl_call_begin(zkl_call_t *call)
         break;
 
     case ZKL_HOLDER:
-
-        if (call->shared) {
-            zkl_call_holder(call);
-
-        } else {
-            zkl_call_share(call);
-        }
-
+        zkl_call_holder(call);
         break;
     }
 }
@@ -450,8 +436,6 @@ zkl_call_discard(zkl_call_t *call)
 
     zkl_call_deaf(call);
 
-    zkl_call_turn_over(call);
-
     while (!ngx_queue_empty(&call->sharers)) {
         q = ngx_queue_head(&call->sharers);
         ngx_queue_remove(q);
@@ -460,9 +444,11 @@ zkl_call_discard(zkl_call_t *call)
         sharer->look = NULL;
     }
 
-    call->later = NULL;
     call->nops = 0;
-    call->step = ZKL_STEP_OP;
+
+    if (call->step != ZKL_STEP_TURN) {
+        call->step = ZKL_STEP_OP;
+    }
 
     zkl_call_free(call);
 }
@@ -574,7 +560,7 @@ zkl_call_share(zkl_call_t *call)
     if (sn != NULL) {
         look = ngx_queue_data(sn, zkl_call_t, sn);
 
-        if (look->begun || look->handler == NULL) {
+        if (look->step == ZKL_STEP_SENT || look->handler == NULL) {
             ahead = look;
             look = ahead->later;
         }
@@ -589,47 +575,32 @@ zkl_call_share(zkl_call_t *call)
             return;
         }
 
-        look = zkl_call_look(call, hash);
+        look = zkl_call_new(worker, call->type, &call->path, NULL);
         if (look == NULL) {
             zkl_call_post(call, ZKL_CALL_FAILED);
             return;
         }
 
+        look->shared = 1;
+        look->node = call->node;
+        look->step = ZKL_STEP_LOOK;
+        look->handler = zkl_call_look_handler;
+        look->sn.str = look->path;
+        look->sn.node.key = hash;
+
+        worker->nlooking++;
+
         if (ahead != NULL) {
             ahead->later = look;
+
+        } else {
+            zkl_call_look_begin(look);
         }
     }
 
     call->step = ZKL_STEP_LOOK;
     call->look = look;
     ngx_queue_insert_tail(&look->sharers, &call->turn);
-
-    if (ahead == NULL && !look->current) {
-        zkl_call_look_begin(look);
-    }
-}
-
-
-static zkl_call_t *
-zkl_call_look(zkl_call_t *call, uint32_t hash)
-{
-    zkl_call_t  *look;
-
-    look = zkl_call_new(call->worker, call->type, &call->path, NULL);
-    if (look == NULL) {
-        return NULL;
-    }
-
-    look->shared = 1;
-    look->node = call->node;
-    look->step = ZKL_STEP_LOOK;
-    look->handler = zkl_call_look_handler;
-    look->sn.str = look->path;
-    look->sn.node.key = hash;
-
-    call->worker->nlooking++;
-
-    return look;
 }
 
 
@@ -638,7 +609,6 @@ zkl_call_look(zkl_call_t *call, uint32_t hash)
 static void
 zkl_call_look_begin(zkl_call_t *look)
 {
-    look->current = 1;
     ngx_rbtree_insert(&look->worker->looking, &look->sn.node);
 
     ngx_post_event(&look->timer, &ngx_posted_events);
@@ -648,14 +618,9 @@ zkl_call_look_begin(zkl_call_t *look)
 static void
 zkl_call_look_handler(zkl_call_t *look, zkl_answer_e answer)
 {
-    look->answer = answer;
     look->step = ZKL_STEP_TELL;
 
-    if (look->timer.timer_set) {
-        ngx_del_timer(&look->timer);
-    }
-
-    ngx_post_event(&look->timer, &ngx_posted_events);
+    zkl_call_post(look, answer);
 }
 
 
@@ -714,105 +679,32 @@ static void
 zkl_call_look_end(zkl_call_t *look)
 {
     zkl_call_t      *ahead;
+    ngx_queue_t     *q;
     zkl_worker_t    *worker;
     ngx_str_node_t  *sn;
 
     worker = look->worker;
     worker->nlooking--;
 
-    if (!look->current) {
+    sn = ngx_str_rbtree_lookup(&worker->looking, &look->path,
+                               (uint32_t) look->sn.node.key);
+
+    if (sn == &look->sn) {
+        ngx_rbtree_delete(&worker->looking, &look->sn.node);
+
+        if (look->later != NULL) {
+            zkl_call_look_begin(look->later);
+        }
+
+    } else if (sn != NULL) {
 
         /* no call needs the look any more, which is another's next look */
 
-        sn = ngx_str_rbtree_lookup(&worker->looking, &look->path,
-                                   (uint32_t) look->sn.node.key);
-        if (sn != NULL) {
-            ahead = ngx_queue_data(sn, zkl_call_t, sn);
-            ahead->later = NULL;
-        }
-
-        return;
-    }
-
-    ngx_rbtree_delete(&worker->looking, &look->sn.node);
-
-    if (look->later != NULL) {
-        zkl_call_look_begin(look->later);
-    }
-}
-
-
-/* The call is told, or its client has left, before the look's end. */
-
-static void
-zkl_call_unshare(zkl_call_t *call)
-{
-    zkl_call_t  *look;
-
-    look = call->look;
-
-    call->look = NULL;
-    call->step = ZKL_STEP_OP;
-    ngx_queue_remove(&call->turn);
-
-    /* a look that was sent goes on, so that no second look begins beside */
-
-    if (ngx_queue_empty(&look->sharers) && !look->begun) {
-        zkl_call_leave(look);
-    }
-}
-
-
-/*
- * At most ZKL_LOOKS_MAX looks are under way.  NGX_OK: the look has a turn, and
- * has to end the turn; NGX_AGAIN: zkl_call_list() runs at the look's turn.
- */
-
-static ngx_int_t
-zkl_call_turn(zkl_call_t *look)
-{
-    zkl_worker_t  *worker;
-
-    worker = look->worker;
-
-    if (look->looks) {
-        return NGX_OK;
-    }
-
-    if (worker->nlooks >= ZKL_LOOKS_MAX) {
-
-        if (look->step != ZKL_STEP_TURN) {
-            look->step = ZKL_STEP_TURN;
-            ngx_queue_insert_tail(&worker->looks, &look->turn);
-        }
-
-        return NGX_AGAIN;
+        ahead = ngx_queue_data(sn, zkl_call_t, sn);
+        ahead->later = NULL;
     }
 
     if (look->step == ZKL_STEP_TURN) {
-        ngx_queue_remove(&look->turn);
-    }
-
-    look->step = ZKL_STEP_OP;
-    look->looks = 1;
-    worker->nlooks++;
-
-    return NGX_OK;
-}
-
-
-/* Without a connection the next look waits for zkl_call_connected(). */
-
-static void
-zkl_call_turn_over(zkl_call_t *look)
-{
-    ngx_queue_t   *q;
-    zkl_worker_t  *worker;
-
-    worker = look->worker;
-
-    if (look->step == ZKL_STEP_TURN) {
-        look->step = ZKL_STEP_OP;
         ngx_queue_remove(&look->turn);
     }
 
@@ -820,8 +712,9 @@ zkl_call_turn_over(zkl_call_t *look)
         return;
     }
 
-    look->looks = 0;
     worker->nlooks--;
+
+    /* without a connection the next look waits for zkl_call_connected() */
 
     if (!ngx_queue_empty(&worker->looks)
         && worker->session != NULL
@@ -935,12 +828,8 @@ zkl_call_failed(zkl_call_t *call, zkl_rc_e rc)
             call->step = ZKL_STEP_BEGIN;
         }
 
-        if (call->shared) {
-            call->begun = 0;
-
-            if (ngx_queue_empty(&call->sharers)) {
-                zkl_call_deaf(call);
-            }
+        if (call->shared && ngx_queue_empty(&call->sharers)) {
+            zkl_call_deaf(call);
         }
 
         return;
@@ -1005,25 +894,51 @@ zkl_call_op_end(zkl_call_t *call)
 }
 
 
-/* Frees the call if the client was told or has left, and no work is left. */
+/*
+ * A call ends when the client was told or has left, no operation is under way,
+ * and the step owes nothing.
+ */
 
 static void
 zkl_call_free(zkl_call_t *call)
 {
-    ngx_uint_t  reply;
+    ngx_uint_t   reply;
+    zkl_call_t  *look;
 
-    if (call->handler != NULL || call->nops != 0
-        || ((call->step == ZKL_STEP_CLAIM || call->step == ZKL_STEP_SIBLING)
-            && zkl_call_owed(call))
-        || call->step == ZKL_STEP_DELETE
-        || call->step == ZKL_STEP_BUMP
-        || call->step == ZKL_STEP_TELL)
-    {
+    if (call->handler != NULL || call->nops != 0) {
         return;
     }
 
-    if (call->look != NULL) {
-        zkl_call_unshare(call);
+    switch (call->step) {
+
+    case ZKL_STEP_DELETE:
+    case ZKL_STEP_BUMP:
+    case ZKL_STEP_TELL:
+        return;
+
+    case ZKL_STEP_CLAIM:
+    case ZKL_STEP_SIBLING:
+
+        if (call->type == ZKL_RELEASE || call->type == ZKL_BREAK) {
+            return;
+        }
+
+        break;
+
+    default:
+        break;
+    }
+
+    look = call->look;
+
+    if (look != NULL) {
+        ngx_queue_remove(&call->turn);
+
+        /* a look that was sent goes on, so that no second look begins beside */
+
+        if (ngx_queue_empty(&look->sharers) && look->step != ZKL_STEP_SENT) {
+            zkl_call_leave(look);
+        }
     }
 
     if (call->errand != ZKL_NO_ERRAND) {
@@ -1047,8 +962,6 @@ zkl_call_free(zkl_call_t *call)
     if (call->owner.data != NULL) {
         ngx_free(call->owner.data);
     }
-
-    zkl_call_turn_over(call);
 
     ngx_queue_remove(&call->queue);
     call->worker->ncalls--;
@@ -1093,7 +1006,6 @@ zkl_call_find_handler(zkl_op_t *op)
     ngx_uint_t   i;
     zkl_child_t  child;
     zkl_call_t  *call;
-    u_char       key[ZKL_PREFIX_MAX];
 
     call = op->data;
 
@@ -1104,16 +1016,11 @@ zkl_call_find_handler(zkl_op_t *op)
         goto done;
     }
 
-    (void) zkl_name_prefix_write((char *) key, &call->token.id, ZKL_MUTEX);
-
     for (i = 0; i < op->nchildren; i++) {
 
-        if (op->children[i].len <= ZKL_PREFIX_KEY
-            || !zkl_name_secret_equal(op->children[i].data, key,
-                                      ZKL_PREFIX_KEY)
-            || zkl_name_child_read(&child, (char *) op->children[i].data,
-                                   op->children[i].len)
-               != 0
+        if (zkl_name_child_read(&child, (char *) op->children[i].data,
+                                op->children[i].len)
+            != 0
             || !child.has_id
             || !zkl_name_secret_equal(child.id.random, call->token.id.random,
                                       ZKL_KEY)
@@ -1267,7 +1174,6 @@ zkl_call_other(zkl_call_t *call)
         return;
     }
 
-    call->position = 0;
     call->place = 0;
     info->held = 1;
 
@@ -1579,15 +1485,6 @@ zkl_call_ask(zkl_call_t *call, ngx_uint_t newer)
     }
 
     zkl_call_reply(call, reply);
-}
-
-
-/* Whether the call goes on without the client until the claim is gone. */
-
-static ngx_uint_t
-zkl_call_owed(zkl_call_t *call)
-{
-    return call->type == ZKL_RELEASE || call->type == ZKL_BREAK;
 }
 
 
@@ -1947,47 +1844,55 @@ done:
 static void
 zkl_call_list(zkl_call_t *call)
 {
-    zkl_op_t  *op;
+    zkl_op_t      *op;
+    zkl_worker_t  *worker;
 
-    if (call->node && call->ninfos != 0) {
+    worker = call->worker;
+
+    if (call->node && !call->shared) {
 
         /* the claim was read, and is the lock's only claim */
 
-        call->position = 0;
         call->place = 0;
         call->infos[0].held = 1;
         zkl_call_placed(call);
         return;
     }
 
-    if (call->type >= ZKL_LIST && !call->shared) {
-        zkl_call_share(call);
-        return;
-    }
-
     if (call->node) {
-        call->begun = 1;
+        call->step = ZKL_STEP_SENT;
         zkl_node_look(call);
         return;
     }
 
-    if (call->shared && zkl_call_turn(call) != NGX_OK) {
-        return;
-    }
+    if (call->shared) {
 
-    call->begun = 1;
+        if (!call->looks && worker->nlooks >= ZKL_LOOKS_MAX) {
+
+            if (call->step != ZKL_STEP_TURN) {
+                call->step = ZKL_STEP_TURN;
+                ngx_queue_insert_tail(&worker->looks, &call->turn);
+            }
+
+            return;
+        }
+
+        if (call->step == ZKL_STEP_TURN) {
+            ngx_queue_remove(&call->turn);
+        }
+
+        worker->nlooks += !call->looks;
+        call->looks = 1;
+        call->step = ZKL_STEP_SENT;
+    }
 
     op = zkl_call_op(call, ZKL_OP_LIST, NULL, NULL, zkl_call_list_handler);
     if (op != NULL) {
         op->turn = call->shared ? ZKL_TURN_LOOK : ZKL_TURN_CLAIM;
+        op->fresh = !call->recent;
     }
 
-    if (call->recent) {
-        zkl_call_send(call, op);
-
-    } else {
-        zkl_call_send_fresh(call, op);
-    }
+    zkl_call_send(call, op);
 }
 
 
@@ -2052,11 +1957,13 @@ static ngx_int_t
 zkl_call_count(zkl_call_t *call, zkl_op_t *op)
 {
     int64_t      writer;
-    ngx_uint_t   i, own, there, mixes, capacity, ahead, readers, misnumbered;
+    ngx_uint_t   i, own, there, mixes, ahead, blocks, readers, capacity;
+    ngx_uint_t   misnumbered;
     zkl_child_t  child;
 
-    call->position = 0;
     ahead = 0;
+    blocks = 0;
+    readers = 0;
     there = 0;
     mixes = 1;
 
@@ -2090,48 +1997,31 @@ zkl_call_count(zkl_call_t *call, zkl_op_t *op)
         }
 
         ahead++;
-
         mixes &= zkl_view_mixes(child.mode, call->token.mode);
-
-        if (zkl_view_blocks(child.mode, call->token.mode)) {
-            call->position++;
-        }
+        blocks += zkl_view_blocks(child.mode, call->token.mode);
 
         if (child.mode != ZKL_READ && child.seq < writer) {
             writer = child.seq;
         }
     }
 
-    readers = zkl_call_readers(op, writer);
+    /* the readers ahead of the first claim that is no reader share the lock */
+
+    for (i = 0; i < op->nchildren; i++) {
+        readers += (zkl_name_child_read(&child, (char *) op->children[i].data,
+                                        op->children[i].len)
+                    == 0
+                    && child.mode == ZKL_READ && child.seq < writer);
+    }
+
     capacity = zkl_view_capacity(call->token.mode);
 
     /* a single claim of another use ahead blocks the claim */
 
-    call->infos[0].held = (mixes && call->position < capacity);
+    call->infos[0].held = (mixes && blocks < capacity);
     call->place = zkl_place(ahead, ngx_max(readers, capacity));
 
     return there ? NGX_OK : NGX_DECLINED;
-}
-
-
-/* The readers ahead of the first claim that is no reader share the lock. */
-
-static ngx_uint_t
-zkl_call_readers(zkl_op_t *op, int64_t writer)
-{
-    ngx_uint_t   i, n;
-    zkl_child_t  child;
-
-    n = 0;
-
-    for (i = 0; i < op->nchildren; i++) {
-        n += (zkl_name_child_read(&child, (char *) op->children[i].data,
-                                  op->children[i].len)
-              == 0
-              && child.mode == ZKL_READ && child.seq < writer);
-    }
-
-    return n;
 }
 
 

@@ -71,6 +71,8 @@ typedef enum {
     ZKL_STEP_LOOK,                      /* a look that the call shares, or that
                                            is ahead */
     ZKL_STEP_TURN,                      /* a turn to look, in worker->looks */
+    ZKL_STEP_SENT,                      /* the answers to a look, which no call
+                                           may share any more */
     ZKL_STEP_TELL,                      /* a look, until all that share the look
                                            were told */
     ZKL_STEP_SIBLING,                   /* a sibling, which was asked */
@@ -175,8 +177,6 @@ struct zkl_call_s {
                                                    known */
     ngx_str_t                          owner;   /* of a claim that the call
                                                    deletes, for the journal */
-    ngx_uint_t                         position;    /* claims ahead of a mode
-                                                       that blocks */
     ngx_uint_t                         place;       /* claims ahead that wait;
                                                        0: next */
 
@@ -201,10 +201,6 @@ struct zkl_call_s {
     unsigned                           due:1;       /* the same, and a list has
                                                        shown no claim ahead */
     unsigned                           shared:1;    /* is a look */
-    unsigned                           begun:1;     /* the look is sent: no call
-                                                       may share it any more */
-    unsigned                           current:1;   /* the look is in
-                                                       worker->looking */
     unsigned                           looks:1;     /* the look has a turn */
     unsigned                           node:1;      /* the lock is one znode */
     unsigned                           recent:1;    /* the session has read

@@ -272,7 +272,7 @@ MUTANTS = [
      'call->step = ZKL_STEP_BEGIN;', '', 12000),
 
     ('an ask waits without an end', 'core/call.c',
-     'ngx_add_timer(&call->over, zkl_call_time(question));', '',
+     'ngx_add_timer(&call->over, timeout);', '',
      4000),
 
     ('an acquire waits without an end', 'core/claim.c',
@@ -893,7 +893,7 @@ MUTANTS = [
 
     ('a call that comes late shares a look that was sent',
      'core/call.c:zkl_call_share',
-     'if (look->begun || look->handler == NULL) {',
+     'if (look->step == ZKL_STEP_SENT || look->handler == NULL) {',
      'if (look->handler == NULL) {', 2000),
 
     ('a look lacks the claims that it has not described',
@@ -971,7 +971,7 @@ MUTANTS = [
     ('a record that is free has its cells', 'shm/record.c:zkl_record_free',
      '    zone->used[chunk] &= ~mask;\n', '', 500),
 
-    ('a look keeps its turn', 'core/call.c:zkl_call_turn_over',
+    ('a look keeps its turn', 'core/call.c:zkl_call_look_end',
      '    worker->nlooks--;\n', '', 500),
 
     ('a client that has left is waited for', 'core/call.c:zkl_call_deaf',
