@@ -36,8 +36,8 @@
  *
  * zkl_call_connected() is called with each connection, and once a second while
  * ZooKeeper answers.  After the event the step is OP again, unless the call
- * ends.  The timeout tells the client in any step; DELETE, BUMP, and a release in
- * SIBLING and CLAIM, go on without the client.
+ * ends.  The timeout tells the client in any step; DELETE, BUMP, and a release
+ * in SIBLING and CLAIM, go on without the client.
  *
  * The event loop of the worker that got the call runs all code here.  handler
  * is NULL once the client was told or has left.  infos is NULL until the call
@@ -127,12 +127,13 @@ static void zkl_call_list(zkl_call_t *call);
 static void zkl_call_list_handler(zkl_op_t *op);
 static ngx_int_t zkl_call_count(zkl_call_t *call, zkl_op_t *op);
 static ngx_int_t zkl_call_sort(zkl_call_t *call, zkl_op_t *op);
-static void zkl_call_state(zkl_call_t *call, zkl_info_t *infos, ngx_uint_t n);
 static int ngx_libc_cdecl zkl_call_compare(const void *one, const void *two);
 static void zkl_call_read(zkl_call_t *call);
 static void zkl_call_read_handler(zkl_op_t *op);
 static void zkl_call_found(zkl_call_t *call);
 static ngx_int_t zkl_call_noted(zkl_call_t *call, zkl_op_t *op);
+static void zkl_call_note_ttl(zkl_info_t *info);
+static void zkl_call_note_record(zkl_info_t *info, zkl_record_t *record);
 static void zkl_call_delete(zkl_call_t *call);
 static void zkl_call_cdata_handler(zkl_op_t *op);
 static void zkl_call_parent_handler(zkl_op_t *op);
@@ -1602,12 +1603,10 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
 
         if (reply == ZKL_REPLY_ABSENT) {
             zkl_call_delete(call);
-            break;
-        }
 
-        call->nknown = 0;
-        zkl_call_post(call, reply == ZKL_REPLY_OK ? ZKL_CALL_OK
-                                                  : ZKL_CALL_GONE);
+        } else {
+            zkl_call_post(call, ZKL_CALL_OK);
+        }
 
         break;
 
@@ -1798,9 +1797,7 @@ zkl_call_holder(zkl_call_t *call)
 static void
 zkl_call_holder_handler(zkl_op_t *op)
 {
-    zkl_id_t     *id;
-    zkl_call_t   *call;
-    zkl_record_t  record;
+    zkl_call_t  *call;
 
     call = op->data;
 
@@ -1813,27 +1810,12 @@ zkl_call_holder_handler(zkl_op_t *op)
         goto done;
     }
 
-    if (zkl_call_noted(call, op) != NGX_OK) {
-        goto done;
-    }
-
-    id = &call->infos[0].child.id;
-
-    if (call->infos[0].child.has_id
-        && zkl_record_read(call->worker->zone, id, &call->path, &record)
-           == NGX_OK)
-    {
-        zkl_call_note_record(&call->infos[0], &record);
-    }
-
     call->infos[0].held = 1;
-    call->nknown = 1;
 
-    if (!call->infos[0].timed) {
-        zkl_call_note_ttl(&call->infos[0]);
+    if (zkl_call_noted(call, op) == NGX_OK) {
+        call->nknown = 1;
+        zkl_call_tell(call, ZKL_CALL_OK);
     }
-
-    zkl_call_tell(call, ZKL_CALL_OK);
 
 done:
 
@@ -2025,15 +2007,20 @@ zkl_call_count(zkl_call_t *call, zkl_op_t *op)
 }
 
 
-/* Puts the children in order; infos gets the claims that the call describes. */
+/*
+ * Puts the children in order, sets which claims hold the lock, and a hash that
+ * changes with the claims; infos gets the claims that the call describes.
+ */
 
 static ngx_int_t
 zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
 {
-    u_char      *p;
-    ngx_str_t   *name;
-    ngx_uint_t   i, n, max;
-    zkl_info_t  *infos;
+    uint32_t        crc, sum;
+    ngx_int_t       rc;
+    ngx_str_t      *name;
+    ngx_uint_t      i, n, max;
+    zkl_info_t     *infos;
+    zkl_holders_t   holders;
 
     infos = ngx_alloc((op->nchildren + 1) * sizeof(zkl_info_t),
                       call->worker->log);
@@ -2042,7 +2029,6 @@ zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
     }
 
     for (i = 0, n = 0; i < op->nchildren; i++) {
-        ngx_memzero(&infos[n], sizeof(zkl_info_t));
 
         if (zkl_name_child_read(&infos[n].child, (char *) op->children[i].data,
                                 op->children[i].len)
@@ -2054,7 +2040,31 @@ zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
 
     ngx_qsort(infos, n, sizeof(zkl_info_t), zkl_call_compare);
 
-    zkl_call_state(call, infos, n);
+    call->total = n;
+    call->holders = 0;
+
+    ngx_memzero(&holders, sizeof(zkl_holders_t));
+    sum = 0;
+
+    ngx_crc32_init(crc);
+
+    for (i = 0; i < n; i++) {
+        name = &infos[i].name;
+
+        infos[i].held = zkl_view_count(&holders, infos[i].child.mode);
+
+        if (infos[i].held) {
+            call->holders++;
+            call->last = infos[i].child.seq;
+        }
+
+        ngx_crc32_update(&crc, name->data, name->len);
+        sum = ngx_murmur_hash2(name->data, name->len) + sum * 31;
+    }
+
+    ngx_crc32_final(crc);
+
+    call->etag = (uint64_t) crc << 32 | sum;
 
     /* all holders are described, if there are not very many */
 
@@ -2069,69 +2079,20 @@ zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
 
     n = ngx_min(n, max);
 
-    if (zkl_call_infos(call, n) != NGX_OK) {
-        ngx_free(infos);
-        return NGX_ERROR;
+    rc = zkl_call_infos(call, n);
+
+    for (i = 0; rc == NGX_OK && i < n; i++) {
+        call->infos[i].child = infos[i].child;
+        call->infos[i].held = infos[i].held;
+
+        rc = zkl_call_copy(call, &call->infos[i].name, &infos[i].name);
     }
 
     call->next = 0;
 
-    for (i = 0; i < n; i++) {
-        name = &infos[i].name;
-
-        p = ngx_alloc(name->len, call->worker->log);
-        if (p == NULL) {
-            ngx_free(infos);
-            return NGX_ERROR;
-        }
-
-        ngx_memcpy(p, name->data, name->len);
-
-        call->infos[i].child = infos[i].child;
-        call->infos[i].held = infos[i].held;
-        call->infos[i].name.data = p;
-        call->infos[i].name.len = name->len;
-    }
-
     ngx_free(infos);
 
-    return NGX_OK;
-}
-
-
-/* Sets which claims hold the lock, and a hash that changes with the claims. */
-
-static void
-zkl_call_state(zkl_call_t *call, zkl_info_t *infos, ngx_uint_t n)
-{
-    uint32_t       crc, sum;
-    ngx_uint_t     i;
-    zkl_holders_t  holders;
-
-    call->total = n;
-    call->holders = 0;
-
-    ngx_memzero(&holders, sizeof(zkl_holders_t));
-    sum = 0;
-
-    ngx_crc32_init(crc);
-
-    for (i = 0; i < n; i++) {
-        infos[i].held = zkl_view_count(&holders, infos[i].child.mode);
-
-        if (infos[i].held) {
-            call->holders++;
-            call->last = infos[i].child.seq;
-        }
-
-        ngx_crc32_update(&crc, infos[i].name.data, infos[i].name.len);
-        sum = ngx_murmur_hash2(infos[i].name.data, infos[i].name.len)
-              + sum * 31;
-    }
-
-    ngx_crc32_final(crc);
-
-    call->etag = (uint64_t) crc << 32 | sum;
+    return rc;
 }
 
 
@@ -2188,9 +2149,8 @@ zkl_call_read(zkl_call_t *call)
 static void
 zkl_call_read_handler(zkl_op_t *op)
 {
-    zkl_call_t   *call;
-    zkl_info_t   *info;
-    zkl_record_t  record;
+    zkl_call_t  *call;
+    zkl_info_t  *info;
 
     info = op->data;
     call = info->call;
@@ -2204,23 +2164,12 @@ zkl_call_read_handler(zkl_op_t *op)
         goto done;
     }
 
-    /* NO_NODE: the claim is gone; NO_AUTH: the ACL hides the claim data */
-
-    if (op->rc == ZKL_OK) {
-
-        if (zkl_call_note(info, op) != NGX_OK) {
-            zkl_call_tell(call, ZKL_CALL_FAILED);
-            goto done;
-        }
-
-        if (info->child.has_id
-            && zkl_record_read(call->worker->zone, &info->child.id,
-                               &call->path, &record)
-               == NGX_OK)
-        {
-            zkl_call_note_record(info, &record);
-        }
+    if (op->rc == ZKL_OK && zkl_call_describe(info, op) != NGX_OK) {
+        zkl_call_tell(call, ZKL_CALL_FAILED);
+        goto done;
     }
+
+    /* NO_NODE: the claim is gone; NO_AUTH: the ACL hides the claim data */
 
     if (op->rc == ZKL_NO_AUTH) {
         info->known = 1;
@@ -2268,11 +2217,9 @@ zkl_call_found(zkl_call_t *call)
         call->infos[0].held = 1;
         call->holders = 1;
         call->last = call->infos[0].child.seq;
-    }
 
-    for  (i = 0; i < n && call->infos[i].held; i++) {
-        if (!call->infos[i].timed) {
-            zkl_call_note_ttl(&call->infos[i]);
+        if (!call->infos[0].timed) {
+            zkl_call_note_ttl(&call->infos[0]);
         }
     }
 
@@ -2315,7 +2262,7 @@ zkl_call_noted(zkl_call_t *call, zkl_op_t *op)
         return NGX_ERROR;
     }
 
-    if (zkl_call_note(&call->infos[0], op) != NGX_OK) {
+    if (zkl_call_describe(&call->infos[0], op) != NGX_OK) {
         zkl_call_tell(call, ZKL_CALL_FAILED);
         return NGX_ERROR;
     }
@@ -2325,32 +2272,52 @@ zkl_call_noted(zkl_call_t *call, zkl_op_t *op)
 
 
 ngx_int_t
-zkl_call_note(zkl_info_t *info, zkl_op_t *op)
+zkl_call_describe(zkl_info_t *info, zkl_op_t *op)
 {
+    zkl_call_t    *call;
+    zkl_record_t   record;
+
+    call = info->call;
+
     info->known = 1;
     info->durable = (op->owner == 0);
     info->czxid = op->czxid;
     info->since = (time_t) (op->ctime / 1000);
 
-    if (info->cdata.data != NULL) {
-
-        /* the claim is read again */
-
-        ngx_free(info->cdata.data);
-        ngx_str_null(&info->cdata);
-    }
-
-    if (op->reply.len == 0) {
-        return NGX_OK;
-    }
-
-    info->cdata.data = ngx_alloc(op->reply.len, info->call->worker->log);
-    if (info->cdata.data == NULL) {
+    if (zkl_call_copy(call, &info->cdata, &op->reply) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    info->cdata.len = op->reply.len;
-    ngx_memcpy(info->cdata.data, op->reply.data, op->reply.len);
+    if (info->child.has_id
+        && zkl_record_read(call->worker->zone, &info->child.id, &call->path,
+                           &record)
+           == NGX_OK)
+    {
+        zkl_call_note_record(info, &record);
+    }
+
+    if (info->held && !info->timed) {
+        zkl_call_note_ttl(info);
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+zkl_call_copy(zkl_call_t *call, ngx_str_t *to, ngx_str_t *from)
+{
+    if (from->len == 0) {
+        return NGX_OK;
+    }
+
+    to->data = ngx_alloc(from->len, call->worker->log);
+    if (to->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    to->len = from->len;
+    ngx_memcpy(to->data, from->data, from->len);
 
     return NGX_OK;
 }
@@ -2358,7 +2325,7 @@ zkl_call_note(zkl_info_t *info, zkl_op_t *op)
 
 /* For another gateway's claim: only that gateway knows when the lease ends. */
 
-void
+static void
 zkl_call_note_ttl(zkl_info_t *info)
 {
     zkl_claim_data_t  cdata;
@@ -2370,7 +2337,7 @@ zkl_call_note_ttl(zkl_info_t *info)
 }
 
 
-void
+static void
 zkl_call_note_record(zkl_info_t *info, zkl_record_t *record)
 {
     ngx_msec_int_t  left;

@@ -270,10 +270,14 @@ void zkl_call_discard(zkl_call_t *call);
 /* for node.c */
 
 
-/* Notes in info what op has read, or what the data or the record tell. */
-ngx_int_t zkl_call_note(zkl_info_t *info, zkl_op_t *op);
-void zkl_call_note_ttl(zkl_info_t *info);
-void zkl_call_note_record(zkl_info_t *info, zkl_record_t *record);
+/*
+ * Notes in info what op has read, what the record tells, and of a holder whose
+ * gateway is another what the claim data tell.
+ */
+ngx_int_t zkl_call_describe(zkl_info_t *info, zkl_op_t *op);
+/* Allocates a copy, which zkl_call_infos() frees; nothing if from is empty. */
+ngx_int_t zkl_call_copy(zkl_call_t *call, ngx_str_t *to, ngx_str_t *from);
+/* Frees the claims, and makes room for n. */
 ngx_int_t zkl_call_infos(zkl_call_t *call, ngx_uint_t n);
 
 
