@@ -19,30 +19,9 @@
  * reach; sooner only if the answer to a write was lost that must not be
  * repeated.  A release begins at once, because the release is owed.
  *
- * While no operation is under way, call->step says what the call waits for:
- *
- *   step      waits for               which event                 then
- *   -------   ---------------------   -------------------------   -----------
- *   BEGIN     ZooKeeper's answers     zkl_call_connected()        begin
- *   LOOK      a look                  the look's end              tell, begin
- *   TURN      a turn to look          another look's end          list
- *   TELL      calls to be told        the timer                   tell the next
- *   DELETE    a delete that is owed   zkl_call_connected()        delete
- *   BUMP      a set of the lock's     zkl_call_connected()        bump
- *             znode that is owed
- *   POLL      a moment                the timer                   begin
- *   SIBLING   a sibling's reply       the ring, or the timer      rung
- *   CLAIM     this worker's reply     the claim's listener        replied
- *
- * zkl_call_connected() is called with each connection, and once a second while
- * ZooKeeper answers.  After the event the step is OP again, unless the call
- * ends.  The timeout tells the client in any step; DELETE, BUMP, and a release
- * in SIBLING and CLAIM, go on without the client.
- *
  * The event loop of the worker that got the call runs all code here.  handler
  * is NULL once the client was told or has left.  infos is NULL until the call
- * reads a znode or has sorted a list.  A call is freed when handler is NULL and
- * no operation, reply that is owed, or owed delete is left.
+ * reads a znode or has sorted a list.  zkl_step_e in call.h has the steps.
  */
 
 
@@ -101,23 +80,22 @@ static void zkl_call_look_begin(zkl_call_t *look);
 static void zkl_call_look_handler(zkl_call_t *look, zkl_answer_e answer);
 static void zkl_call_look_tell(zkl_call_t *look);
 static void zkl_call_look_end(zkl_call_t *look);
-static ngx_int_t zkl_call_rename(zkl_call_t *call);
 static zkl_op_t *zkl_call_claim_op(zkl_call_t *call, zkl_op_e type,
     ngx_str_t *value, zkl_op_pt handler);
 static void zkl_call_send(zkl_call_t *call, zkl_op_t *op);
 static void zkl_call_post(zkl_call_t *call, zkl_answer_e answer);
 static void zkl_call_free(zkl_call_t *call);
-static void zkl_call_find(zkl_call_t *call);
 static void zkl_call_find_handler(zkl_op_t *op);
 static void zkl_call_inspect(zkl_call_t *call);
 static void zkl_call_inspect_handler(zkl_op_t *op);
 static void zkl_call_other(zkl_call_t *call);
+static void zkl_call_missing(zkl_call_t *call);
 static void zkl_call_gone(zkl_call_t *call);
 static void zkl_call_placed(zkl_call_t *call);
 static ngx_uint_t zkl_call_early(zkl_call_t *call);
 static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata);
-static void zkl_call_set(zkl_call_t *call);
-static void zkl_call_ask(zkl_call_t *call, ngx_uint_t newer);
+static void zkl_call_set(zkl_call_t *call, zkl_claim_data_t *cdata);
+static void zkl_call_ask(zkl_call_t *call, zkl_claim_data_t *newer);
 static zkl_errand_e zkl_call_take_back(zkl_call_t *call, ngx_uint_t *reply);
 static void zkl_call_reply(zkl_call_t *call, zkl_reply_e reply);
 static void zkl_call_known(zkl_call_t *call, zkl_record_t *record);
@@ -139,14 +117,10 @@ static void zkl_call_cdata_handler(zkl_op_t *op);
 static void zkl_call_parent_handler(zkl_op_t *op);
 static void zkl_call_bound_handler(zkl_op_t *op);
 static void zkl_call_bump(zkl_call_t *call);
-static void zkl_call_bump_read_handler(zkl_op_t *op);
 static void zkl_call_bump_handler(zkl_op_t *op);
 static void zkl_call_bumped(zkl_call_t *call, zkl_rc_e rc);
-static zkl_op_t *zkl_call_bump_op(zkl_call_t *call, zkl_op_t *get,
-    zkl_op_pt handler);
 static void zkl_call_delete_handler(zkl_op_t *op);
 static void zkl_call_deleted(zkl_call_t *call);
-static void zkl_call_missing(zkl_call_t *call);
 static void zkl_call_remote(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_downgrade(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_revoke_handler(zkl_op_t *op);
@@ -255,6 +229,7 @@ zkl_call_new(zkl_worker_t *worker, zkl_call_e type, ngx_str_t *path,
 static void
 zkl_call_begin(zkl_call_t *call)
 {
+    zkl_op_t      *op;
     ngx_uint_t     find;
     zkl_worker_t  *worker;
 
@@ -272,7 +247,15 @@ zkl_call_begin(zkl_call_t *call)
     }
 
     if (find) {
-        zkl_call_find(call);
+
+        /* only the key is known: the oldest claim whose id has that key */
+
+        op = zkl_call_op(call, ZKL_OP_LIST, NULL, NULL, zkl_call_find_handler);
+        if (op != NULL) {
+            op->turn = ZKL_TURN_CLAIM;
+        }
+
+        zkl_call_send_fresh(call, op);
         return;
     }
 
@@ -293,13 +276,12 @@ zkl_call_begin(zkl_call_t *call)
             break;
         }
 
-        zkl_call_ask(call, 0);
-        break;
+        /* fall through */
 
     case ZKL_BREAK:
     case ZKL_RENEW:
     case ZKL_INSPECT:
-        zkl_call_ask(call, 0);
+        zkl_call_ask(call, NULL);
         break;
 
     case ZKL_HOLD:
@@ -318,15 +300,12 @@ zkl_call_begin(zkl_call_t *call)
                                               zkl_call_revoke_handler));
         break;
 
-    case ZKL_LIST:
-    case ZKL_FIRST:
-    case ZKL_COUNT:
-    case ZKL_HOLDERS:
-        zkl_call_list(call);
-        break;
-
     case ZKL_HOLDER:
         zkl_call_holder(call);
+        break;
+
+    default: /* ZKL_LIST, ZKL_FIRST, ZKL_COUNT, ZKL_HOLDERS */
+        zkl_call_list(call);
         break;
     }
 }
@@ -380,7 +359,7 @@ zkl_call_connected(zkl_call_t *call)
         /* no delete was sent: the claim's worker can end the claim again */
 
         call->step = ZKL_STEP_OP;
-        zkl_call_ask(call, 0);
+        zkl_call_ask(call, NULL);
         zkl_call_free(call);
         break;
 
@@ -728,26 +707,6 @@ zkl_call_look_end(zkl_call_t *look)
 }
 
 
-/*
- * A claim that held the lock alone may share the lock by now, under a reader's
- * name, which stays.  NGX_OK: the call has to try that name.
- */
-
-static ngx_int_t
-zkl_call_rename(zkl_call_t *call)
-{
-    if (call->name.len != 0
-        || (call->token.mode != ZKL_MUTEX && call->token.mode != ZKL_WRITE))
-    {
-        return NGX_DECLINED;
-    }
-
-    call->token.mode = ZKL_READ;
-
-    return NGX_OK;
-}
-
-
 /* An operation on the claim's znode. */
 
 static zkl_op_t *
@@ -821,34 +780,43 @@ zkl_call_send_fresh(zkl_call_t *call, zkl_op_t *op)
 void
 zkl_call_failed(zkl_call_t *call, zkl_rc_e rc)
 {
-    if (rc == ZKL_UNSENT || rc == ZKL_UNKNOWN) {
-
-        call->recent = 0;
-
-        if (call->handler != NULL) {
-            call->step = ZKL_STEP_BEGIN;
-        }
-
-        if (call->shared && ngx_queue_empty(&call->sharers)) {
-            zkl_call_deaf(call);
-        }
-
+    if (rc != ZKL_UNSENT && rc != ZKL_UNKNOWN) {
+        zkl_call_tell(call, zkl_call_answer(rc));
         return;
     }
 
+    call->recent = 0;
+
+    if (call->handler != NULL) {
+        call->step = ZKL_STEP_BEGIN;
+    }
+
+    if (call->shared && ngx_queue_empty(&call->sharers)) {
+        zkl_call_deaf(call);
+    }
+}
+
+
+zkl_answer_e
+zkl_call_answer(zkl_rc_e rc)
+{
     switch (rc) {
 
+    case ZKL_UNSENT:
+    case ZKL_UNKNOWN:
+        return ZKL_CALL_UNREACHABLE;
+
+    case ZKL_CHANGED:
+        return ZKL_CALL_FOREIGN;
+
     case ZKL_NO_AUTH:
-        zkl_call_tell(call, ZKL_CALL_DENIED);
-        break;
+        return ZKL_CALL_DENIED;
 
     case ZKL_OVER_QUOTA:
-        zkl_call_tell(call, ZKL_CALL_NO_ROOM);
-        break;
+        return ZKL_CALL_NO_ROOM;
 
     default:
-        zkl_call_tell(call, ZKL_CALL_FAILED);
-        break;
+        return ZKL_CALL_FAILED;
     }
 }
 
@@ -985,22 +953,6 @@ zkl_call_free(zkl_call_t *call)
  */
 
 
-/* Only the key is known: finds the oldest claim whose id has that key. */
-
-static void
-zkl_call_find(zkl_call_t *call)
-{
-    zkl_op_t  *op;
-
-    op = zkl_call_op(call, ZKL_OP_LIST, NULL, NULL, zkl_call_find_handler);
-    if (op != NULL) {
-        op->turn = ZKL_TURN_CLAIM;
-    }
-
-    zkl_call_send_fresh(call, op);
-}
-
-
 static void
 zkl_call_find_handler(zkl_op_t *op)
 {
@@ -1073,7 +1025,6 @@ zkl_call_inspect_handler(zkl_op_t *op)
 {
     ngx_int_t     rc;
     zkl_call_t   *call;
-    zkl_lock_t   *lock;
     zkl_record_t  record;
 
     call = op->data;
@@ -1087,21 +1038,7 @@ zkl_call_inspect_handler(zkl_op_t *op)
     }
 
     if (op->rc == ZKL_NO_NODE) {
-
-        if (zkl_call_rename(call) == NGX_OK) {
-            zkl_call_inspect(call);
-            goto done;
-        }
-
-        /* another client may have deleted a claim of this worker */
-
-        lock = zkl_lock_find(call->worker, &call->path);
-
-        if (lock != NULL && lock->nclaims != 0) {
-            zkl_lock_list(lock);
-        }
-
-        zkl_call_gone(call);
+        zkl_call_missing(call);
         goto done;
     }
 
@@ -1182,23 +1119,86 @@ zkl_call_other(zkl_call_t *call)
 }
 
 
-/* A call that dropped a hold is told OK, though the last hold is gone, too. */
+/*
+ * No znode has the claim's name.  A claim that held the lock alone may share
+ * the lock by now, under a reader's name, which stays.
+ */
+
+static void
+zkl_call_missing(zkl_call_t *call)
+{
+    if (call->name.len != 0
+        || (call->token.mode != ZKL_MUTEX && call->token.mode != ZKL_WRITE))
+    {
+        zkl_call_gone(call);
+        return;
+    }
+
+    call->token.mode = ZKL_READ;
+
+    if (call->step == ZKL_STEP_DELETE) {
+        zkl_call_delete(call);
+
+    } else {
+        zkl_call_inspect(call);
+    }
+}
+
+
+/*
+ * The claim is gone.  If an earlier try of a release may have deleted the
+ * znode, the claim was released; and a call that dropped a hold is told OK,
+ * though the last hold is gone, too.  Any other client is told that the claim
+ * is gone, and why: the claim's worker may be about to note the reason.
+ */
 
 static void
 zkl_call_gone(zkl_call_t *call)
 {
+    zkl_lock_t    *lock;
+    zkl_zone_t    *zone;
+    zkl_record_t   record;
+
+    zone = call->worker->zone;
     call->nknown = 0;
+
+    if (call->step == ZKL_STEP_DELETE) {
+
+        if (call->tries != 0) {
+            zkl_call_deleted(call);
+            return;
+        }
+
+        call->step = ZKL_STEP_OP;
+
+    } else {
+
+        /* another client may have deleted a claim of this worker */
+
+        lock = zkl_lock_find(call->worker, &call->path);
+
+        if (lock != NULL && lock->nclaims != 0) {
+            zkl_lock_list(lock);
+        }
+    }
 
     if (call->type == ZKL_RELEASE
         && (call->reply == ZKL_REPLY_COUNTED || call->remote))
     {
         zkl_call_tell(call, ZKL_CALL_OK);
-        return;
+
+    } else if (call->handler != NULL
+               && ngx_current_msec - call->asked < ZKL_SIBLING_WAIT
+               && zkl_record_read(zone, &call->token.id, &call->path, &record)
+                  == NGX_OK
+               && zkl_record_ended(zone, &call->token, &call->path)
+                  == ZKL_ENDING_UNKNOWN)
+    {
+        zkl_call_poll(call);
+
+    } else {
+        zkl_call_tell(call, ZKL_CALL_GONE);
     }
-
-    call->tries = 0;
-
-    zkl_call_missing(call);
 }
 
 
@@ -1234,7 +1234,7 @@ zkl_call_placed(zkl_call_t *call)
     switch (call->type) {
 
     case ZKL_RENEW:
-        zkl_call_set(call);
+        zkl_call_set(call, &cdata);
         return;
 
     case ZKL_DOWNGRADE:
@@ -1252,7 +1252,7 @@ zkl_call_placed(zkl_call_t *call)
 
             /* no client was told so far; the write tells the claim's gateway */
 
-            zkl_call_set(call);
+            zkl_call_set(call, &cdata);
             return;
         }
 
@@ -1307,7 +1307,7 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
         if (looks && call->grace != 0
             && (call->tries == 0 || cdata->renewals == call->renewals))
         {
-            zkl_call_set(call);
+            zkl_call_set(call, cdata);
             return;
         }
 
@@ -1352,30 +1352,27 @@ zkl_call_granted(zkl_claim_data_t *cdata)
  */
 
 static void
-zkl_call_set(zkl_call_t *call)
+zkl_call_set(zkl_call_t *call, zkl_claim_data_t *cdata)
 {
-    zkl_claim_data_t  cdata;
-    zkl_info_t       *info;
+    zkl_info_t  *info;
 
     info = &call->infos[0];
 
-    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
-
-    if (cdata.index < 0) {
+    if (cdata->index < 0) {
 
         /*
          * The claim is no gateway's, and must not be written to; or the claim
          * data are a Curator client's mark, which the claim's gateway mends.
          */
 
-        zkl_call_tell(call, cdata.revoke
+        zkl_call_tell(call, cdata->revoke
                             ? ZKL_CALL_UNREACHABLE
                             : ZKL_CALL_FOREIGN);
         return;
     }
 
     if (call->tries == 0) {
-        call->renewals = cdata.renewals;
+        call->renewals = cdata->renewals;
     }
 
     /*
@@ -1383,26 +1380,26 @@ zkl_call_set(zkl_call_t *call)
      * ttl, and the claim's worker may have told an earlier client.
      */
 
-    cdata.renewals++;
-    cdata.async = cdata.async && !info->held;
+    cdata->renewals++;
+    cdata->async = cdata->async && !info->held;
 
     if (call->ttl != 0) {
-        cdata.ttl = (int64_t) call->ttl;
+        cdata->ttl = (int64_t) call->ttl;
     }
 
     if (info->held) {
 
-        if (cdata.gate_len != 0) {
+        if (cdata->gate_len != 0) {
 
             /* the longest ttl told: a gateway that takes over knows no other */
 
-            cdata.ttl = ngx_max(cdata.ttl, (int64_t) info->ttl);
+            cdata->ttl = ngx_max(cdata->ttl, (int64_t) info->ttl);
         }
 
-        info->ttl = (ngx_msec_t) cdata.ttl;
+        info->ttl = (ngx_msec_t) cdata->ttl;
     }
 
-    zkl_call_write(call, &cdata);
+    zkl_call_write(call, cdata);
 }
 
 
@@ -1413,24 +1410,24 @@ zkl_call_set(zkl_call_t *call)
  */
 
 
-/* newer: the data in infos[0] have renewals that the record does not have. */
+/* newer: claim data with renewals that the record does not have; or NULL. */
 
 static void
-zkl_call_ask(zkl_call_t *call, ngx_uint_t newer)
+zkl_call_ask(zkl_call_t *call, zkl_claim_data_t *newer)
 {
-    ngx_int_t          rc;
-    zkl_claim_t       *claim;
-    zkl_reply_e        reply;
-    zkl_errand_t       errand;
-    zkl_record_t       record;
-    zkl_worker_t      *worker;
-    zkl_claim_data_t   cdata;
+    zkl_claim_t   *claim;
+    zkl_reply_e    reply;
+    zkl_errand_t   errand;
+    zkl_record_t   record;
+    zkl_worker_t  *worker;
 
     worker = call->worker;
 
-    rc = zkl_record_read(worker->zone, &call->token.id, &call->path, &record);
-
-    if (call->name.len != 0 || rc != NGX_OK || record.seq != call->token.seq) {
+    if (call->name.len != 0
+        || zkl_record_read(worker->zone, &call->token.id, &call->path, &record)
+           != NGX_OK
+        || record.seq != call->token.seq)
+    {
         zkl_call_reply(call, ZKL_REPLY_ABSENT);
         return;
     }
@@ -1450,13 +1447,10 @@ zkl_call_ask(zkl_call_t *call, ngx_uint_t newer)
     errand.ttl = call->ttl;
     errand.grace = call->grace;
 
-    if (newer) {
-        zkl_claim_data_read(&cdata, (char *) call->infos[0].cdata.data,
-                            call->infos[0].cdata.len);
-
-        errand.ttl = call->ttl ? call->ttl : (ngx_msec_t) cdata.ttl;
+    if (newer != NULL) {
+        errand.ttl = call->ttl ? call->ttl : (ngx_msec_t) newer->ttl;
         errand.version = call->version;
-        errand.renewals = cdata.renewals;
+        errand.renewals = newer->renewals;
     }
 
     claim = zkl_claim_find(worker, &call->token.id, &call->path);
@@ -1693,7 +1687,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
             zkl_call_other(call);
 
         } else {
-            zkl_call_ask(call, 0);
+            zkl_call_ask(call, NULL);
         }
 
         return;
@@ -1709,7 +1703,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
         {
             /* another gateway's renewal came before this one */
 
-            zkl_call_ask(call, newer);
+            zkl_call_ask(call, newer ? &cdata : NULL);
             return;
         }
 
@@ -1717,7 +1711,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
             /* another gateway has renewed the lease that was over here */
 
-            zkl_call_set(call);
+            zkl_call_set(call, &cdata);
             return;
         }
 
@@ -2199,16 +2193,11 @@ zkl_call_found(zkl_call_t *call)
             continue;
         }
 
-        if (i != n) {
+        /* zkl_call_infos() frees the claims at the end */
 
-            /* zkl_call_infos() frees the claims at the end */
-
-            gone = call->infos[n];
-            call->infos[n] = call->infos[i];
-            call->infos[i] = gone;
-        }
-
-        n++;
+        gone = call->infos[n];
+        call->infos[n++] = call->infos[i];
+        call->infos[i] = gone;
     }
 
     /* the claim that is first by now holds the lock */
@@ -2470,14 +2459,7 @@ zkl_call_cdata_handler(zkl_op_t *op)
         break;
 
     case ZKL_NO_NODE:
-
-        if (zkl_call_rename(call) == NGX_OK) {
-            zkl_call_delete(call);
-
-        } else {
-            zkl_call_missing(call);
-        }
-
+        zkl_call_missing(call);
         goto done;
 
     case ZKL_UNKNOWN:
@@ -2544,36 +2526,58 @@ done:
 }
 
 
+/* Sets the lock's znode to the data that were read, with an owed delete. */
+
 static void
 zkl_call_parent_handler(zkl_op_t *op)
 {
+    zkl_rc_e     rc;
+    ngx_uint_t   deletes;
     zkl_op_t    *set, *delete;
     zkl_call_t  *call;
 
     call = op->data;
+    deletes = (call->step == ZKL_STEP_DELETE);
+    delete = NULL;
+    set = NULL;
+    rc = op->rc;
 
-    if (op->rc == ZKL_UNKNOWN || op->rc == ZKL_UNSENT) {
-        goto done;
+    if (deletes) {
+
+        if (rc == ZKL_UNKNOWN || rc == ZKL_UNSENT) {
+            goto done;
+        }
+
+        delete = zkl_call_claim_op(call, ZKL_OP_DELETE, NULL,
+                                   zkl_call_delete_handler);
+        if (delete == NULL) {
+            goto done;
+        }
     }
 
-    delete = zkl_call_claim_op(call, ZKL_OP_DELETE, NULL,
-                               zkl_call_delete_handler);
-    if (delete == NULL) {
-        goto done;
+    if (rc == ZKL_OK && !op->cut) {
+        rc = ZKL_UNSENT;
+        set = zkl_call_op(call, ZKL_OP_SET, NULL, &op->reply,
+                          deletes ? zkl_call_bound_handler
+                                  : zkl_call_bump_handler);
     }
 
-    set = zkl_call_bump_op(call, op, zkl_call_bound_handler);
+    if (deletes) {
+        call->bound = (set != NULL);
+        call->sets += call->bound;
 
-    call->bound = (set != NULL);
-
-    delete->version = call->version;
-    delete->gather = call->bound;
-    zkl_call_send(call, delete);
+        delete->version = call->version;
+        delete->gather = call->bound;
+        zkl_call_send(call, delete);
+    }
 
     if (set != NULL) {
-        set->gather = 1;
-        call->sets++;
+        set->version = op->version;
+        set->gather = deletes;
         zkl_call_send(call, set);
+
+    } else if (!deletes) {
+        zkl_call_bumped(call, rc);
     }
 
 done:
@@ -2622,33 +2626,12 @@ zkl_call_bump(zkl_call_t *call)
         return;
     }
 
-    get = zkl_call_op(call, ZKL_OP_GET, NULL, NULL, zkl_call_bump_read_handler);
+    get = zkl_call_op(call, ZKL_OP_GET, NULL, NULL, zkl_call_parent_handler);
 
     if (get != NULL) {
         get->whole = 1;
         zkl_call_send(call, get);
     }
-}
-
-
-static void
-zkl_call_bump_read_handler(zkl_op_t *op)
-{
-    zkl_op_t    *set;
-    zkl_call_t  *call;
-
-    call = op->data;
-    set = zkl_call_bump_op(call, op, zkl_call_bump_handler);
-
-    if (set != NULL) {
-        zkl_call_send(call, set);
-
-    } else {
-        zkl_call_bumped(call, op->rc == ZKL_OK && !op->cut ? ZKL_UNSENT
-                                                           : op->rc);
-    }
-
-    zkl_call_op_end(call);
 }
 
 
@@ -2686,30 +2669,6 @@ zkl_call_bumped(zkl_call_t *call, zkl_rc_e rc)
 }
 
 
-/*
- * Sets the lock's znode to the data that get has read; NULL if get has not read
- * all data, or there is no memory.
- */
-
-static zkl_op_t *
-zkl_call_bump_op(zkl_call_t *call, zkl_op_t *get, zkl_op_pt handler)
-{
-    zkl_op_t  *op;
-
-    if (get->rc != ZKL_OK || get->cut) {
-        return NULL;
-    }
-
-    op = zkl_call_op(call, ZKL_OP_SET, NULL, &get->reply, handler);
-
-    if (op != NULL) {
-        op->version = get->version;
-    }
-
-    return op;
-}
-
-
 static void
 zkl_call_delete_handler(zkl_op_t *op)
 {
@@ -2725,12 +2684,6 @@ zkl_call_delete_handler(zkl_op_t *op)
         break;
 
     case ZKL_NO_NODE:
-
-        if (zkl_call_rename(call) == NGX_OK) {
-            zkl_call_delete(call);
-            break;
-        }
-
         zkl_call_missing(call);
         break;
 
@@ -2771,39 +2724,6 @@ zkl_call_deleted(zkl_call_t *call)
 
     if (call->sets == 0) {
         zkl_call_bump(call);
-    }
-}
-
-
-/*
- * The claim's znode is not there.  If an earlier try of a release may have
- * deleted the znode, the claim was released.  Any other client is told that the
- * claim is gone, and why: the claim's worker may be about to note the reason.
- */
-
-static void
-zkl_call_missing(zkl_call_t *call)
-{
-    zkl_zone_t    *zone;
-    zkl_record_t   record;
-
-    zone = call->worker->zone;
-    call->step = ZKL_STEP_OP;
-
-    if (call->tries != 0) {
-        zkl_call_deleted(call);
-
-    } else if (call->handler != NULL
-               && ngx_current_msec - call->asked < ZKL_SIBLING_WAIT
-               && zkl_record_read(zone, &call->token.id, &call->path, &record)
-                  == NGX_OK
-               && zkl_record_ended(zone, &call->token, &call->path)
-                  == ZKL_ENDING_UNKNOWN)
-    {
-        zkl_call_poll(call);
-
-    } else {
-        zkl_call_tell(call, ZKL_CALL_GONE);
     }
 }
 
@@ -2905,7 +2825,7 @@ zkl_call_downgrade(zkl_call_t *call, zkl_claim_data_t *cdata)
         zkl_call_remote(call, cdata);
 
     } else {
-        zkl_call_ask(call, 0);
+        zkl_call_ask(call, NULL);
     }
 }
 
@@ -3027,14 +2947,7 @@ zkl_call_write_handler(zkl_op_t *op)
         break;
 
     case ZKL_NO_NODE:
-
-        if (zkl_call_rename(call) == NGX_OK) {
-            zkl_call_inspect(call);
-
-        } else {
-            zkl_call_gone(call);
-        }
-
+        zkl_call_missing(call);
         break;
 
     case ZKL_CHANGED:

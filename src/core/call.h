@@ -61,25 +61,63 @@ typedef enum {
 } zkl_answer_e;
 
 
-/* what a call waits for; call.c says what comes next */
+/*
+ * What a call waits for:
+ *
+ *   step      comes from             waits for                 then
+ *   -------   --------------------   -----------------------   ------------
+ *   OP        each step, when its    the handler of an         each step
+ *             event has come         operation; or, posted,
+ *                                    to tell the client
+ *   BEGIN     any: ZooKeeper does    zkl_call_connected()      OP: begins
+ *             not answer
+ *   POLL      OP: the claim may      the timer                 OP: begins
+ *             change in a moment
+ *   SIBLING   OP: asked a sibling    the ring, or the timer    OP: replied
+ *   CLAIM     OP: asked the claim    the claim's listener      OP: replied
+ *             of this worker
+ *   DELETE    OP: ZooKeeper has to   the answer to the         OP, BUMP
+ *             delete the claim       delete, which each
+ *                                    zkl_call_connected()
+ *                                    sends again
+ *   BUMP      DELETE: deleted, but   the answer to the set,    OP
+ *             the lock's znode is    which each
+ *             not set                zkl_call_connected()
+ *                                    sends again
+ *
+ * a call that looks, and the look that such calls share:
+ *
+ *   LOOK      OP: shares a look      the look's TELL; a        OP: is told,
+ *                                    look: the end of the      or begins
+ *                                    look ahead
+ *   TURN      OP: too many           a turn, when another      SENT
+ *             looks are under way    look ends
+ *   SENT      OP, TURN: no call      the answers               TELL
+ *             may share the look
+ *             any more
+ *   TELL      any: has the result    the calls to be told, a   the end
+ *                                    few in a turn of the
+ *                                    event loop
+ *
+ * The handler goes on after the event, and zkl_call_connected() is called with
+ * each connection, and once a second while ZooKeeper answers.  The timeout
+ * tells the client in any step.  The call ends when the client was told or has
+ * left and no operation is under way, unless the step is DELETE, BUMP or TELL,
+ * or a release waits in SIBLING or CLAIM.
+ */
 
 typedef enum {
-    ZKL_STEP_OP = 0,                    /* an operation, whose handler goes on;
-                                           or nothing */
-    ZKL_STEP_BEGIN,                     /* ZooKeeper's answers */
-    ZKL_STEP_POLL,                      /* the time to read the claim again */
-    ZKL_STEP_LOOK,                      /* a look that the call shares, or that
-                                           is ahead */
-    ZKL_STEP_TURN,                      /* a turn to look, in worker->looks */
-    ZKL_STEP_SENT,                      /* the answers to a look, which no call
-                                           may share any more */
-    ZKL_STEP_TELL,                      /* a look, until all that share the look
-                                           were told */
-    ZKL_STEP_SIBLING,                   /* a sibling, which was asked */
-    ZKL_STEP_CLAIM,                     /* this worker's claim */
-    ZKL_STEP_DELETE,                    /* a delete that is owed */
-    ZKL_STEP_BUMP                       /* a set of the lock's znode, which is
-                                           owed after the delete */
+    ZKL_STEP_OP = 0,
+    ZKL_STEP_BEGIN,
+    ZKL_STEP_POLL,
+    ZKL_STEP_SIBLING,
+    ZKL_STEP_CLAIM,
+    ZKL_STEP_DELETE,
+    ZKL_STEP_BUMP,
+    ZKL_STEP_LOOK,
+    ZKL_STEP_TURN,
+    ZKL_STEP_SENT,
+    ZKL_STEP_TELL
 } zkl_step_e;
 
 
@@ -258,6 +296,8 @@ ngx_uint_t zkl_call_granted(zkl_claim_data_t *cdata);
 /* The claim's worker has replied; rung() finds a sibling's reply. */
 void zkl_call_replied(zkl_call_t *call, zkl_reply_e reply);
 void zkl_call_rung(zkl_call_t *call);
+/* What a client is told of an operation that has failed. */
+zkl_answer_e zkl_call_answer(zkl_rc_e rc);
 
 
 /* for the worker */

@@ -219,25 +219,8 @@ zkl_serve_handler(void *data, zkl_rc_e rc)
         reply = served->gone;
         break;
 
-    case ZKL_UNSENT:
-    case ZKL_UNKNOWN:
-        reply = ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE;
-        break;
-
-    case ZKL_CHANGED:
-        reply = ZKL_REPLY_ANSWER + ZKL_CALL_FOREIGN;
-        break;
-
-    case ZKL_NO_AUTH:
-        reply = ZKL_REPLY_ANSWER + ZKL_CALL_DENIED;
-        break;
-
-    case ZKL_OVER_QUOTA:
-        reply = ZKL_REPLY_ANSWER + ZKL_CALL_NO_ROOM;
-        break;
-
     default:
-        reply = ZKL_REPLY_ANSWER + ZKL_CALL_FAILED;
+        reply = ZKL_REPLY_ANSWER + zkl_call_answer(rc);
         break;
     }
 

@@ -456,13 +456,14 @@ MUTANTS = [
     # what a release tells
 
     ('a release is told as gone if its answer was lost',
-     'core/call.c:zkl_call_missing',
-     'if (call->tries != 0) {\n        zkl_call_deleted(call);',
-     'if (call->tries != 0) {\n        zkl_call_tell(call, ZKL_CALL_GONE);',
+     'core/call.c:zkl_call_gone',
+     '            zkl_call_deleted(call);\n            return;\n',
+     '            call->step = ZKL_STEP_OP;\n'
+     '            zkl_call_tell(call, ZKL_CALL_GONE);\n            return;\n',
      1000),
 
     ('what is missing was released',
-     'core/call.c:zkl_call_missing',
+     'core/call.c:zkl_call_gone',
      '} else {\n        zkl_call_tell(call, ZKL_CALL_GONE);',
      '} else {\n        zkl_call_tell(call, ZKL_CALL_OK);',
      500),
@@ -567,7 +568,7 @@ MUTANTS = [
 
     ('a grant told elsewhere counts as no renewal',
      'core/call.c',
-     '        cdata.renewals++;\n',
+     '    cdata->renewals++;\n',
      '',
      500),
 
