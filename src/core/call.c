@@ -85,7 +85,6 @@ static zkl_op_t *zkl_call_claim_op(zkl_call_t *call, zkl_op_e type,
 static void zkl_call_send(zkl_call_t *call, zkl_op_t *op);
 static void zkl_call_post(zkl_call_t *call, zkl_answer_e answer);
 static void zkl_call_free(zkl_call_t *call);
-static void zkl_call_find_handler(zkl_op_t *op);
 static void zkl_call_inspect(zkl_call_t *call);
 static void zkl_call_inspect_handler(zkl_op_t *op);
 static void zkl_call_other(zkl_call_t *call);
@@ -100,16 +99,15 @@ static zkl_errand_e zkl_call_take_back(zkl_call_t *call, ngx_uint_t *reply);
 static void zkl_call_reply(zkl_call_t *call, zkl_reply_e reply);
 static void zkl_call_known(zkl_call_t *call, zkl_record_t *record);
 static void zkl_call_holder(zkl_call_t *call);
-static void zkl_call_holder_handler(zkl_op_t *op);
 static void zkl_call_list(zkl_call_t *call);
 static void zkl_call_list_handler(zkl_op_t *op);
+static void zkl_call_find(zkl_call_t *call, zkl_op_t *op);
 static ngx_int_t zkl_call_count(zkl_call_t *call, zkl_op_t *op);
 static ngx_int_t zkl_call_sort(zkl_call_t *call, zkl_op_t *op);
 static int ngx_libc_cdecl zkl_call_compare(const void *one, const void *two);
 static void zkl_call_read(zkl_call_t *call);
 static void zkl_call_read_handler(zkl_op_t *op);
 static void zkl_call_found(zkl_call_t *call);
-static ngx_int_t zkl_call_noted(zkl_call_t *call, zkl_op_t *op);
 static void zkl_call_note_ttl(zkl_info_t *info);
 static void zkl_call_note_record(zkl_info_t *info, zkl_record_t *record);
 static void zkl_call_delete(zkl_call_t *call);
@@ -229,7 +227,6 @@ zkl_call_new(zkl_worker_t *worker, zkl_call_e type, ngx_str_t *path,
 static void
 zkl_call_begin(zkl_call_t *call)
 {
-    zkl_op_t      *op;
     ngx_uint_t     find;
     zkl_worker_t  *worker;
 
@@ -247,15 +244,7 @@ zkl_call_begin(zkl_call_t *call)
     }
 
     if (find) {
-
-        /* only the key is known: the oldest claim whose id has that key */
-
-        op = zkl_call_op(call, ZKL_OP_LIST, NULL, NULL, zkl_call_find_handler);
-        if (op != NULL) {
-            op->turn = ZKL_TURN_CLAIM;
-        }
-
-        zkl_call_send_fresh(call, op);
+        zkl_call_list(call);
         return;
     }
 
@@ -953,53 +942,6 @@ zkl_call_free(zkl_call_t *call)
  */
 
 
-static void
-zkl_call_find_handler(zkl_op_t *op)
-{
-    ngx_uint_t   i;
-    zkl_child_t  child;
-    zkl_call_t  *call;
-
-    call = op->data;
-
-    /* op->rc stays, because others may share the list */
-
-    if (op->rc != ZKL_OK && op->rc != ZKL_NO_NODE) {
-        zkl_call_failed(call, op->rc);
-        goto done;
-    }
-
-    for (i = 0; i < op->nchildren; i++) {
-
-        if (zkl_name_child_read(&child, (char *) op->children[i].data,
-                                op->children[i].len)
-            != 0
-            || !child.has_id
-            || !zkl_name_secret_equal(child.id.random, call->token.id.random,
-                                      ZKL_KEY)
-            || (call->token.seq != -1 && child.seq >= call->token.seq))
-        {
-            continue;
-        }
-
-        call->token.id = child.id;
-        call->token.seq = child.seq;
-        call->token.mode = child.mode;
-    }
-
-    if (call->token.seq == -1) {
-        zkl_call_tell(call, ZKL_CALL_GONE);
-
-    } else {
-        zkl_call_begin(call);
-    }
-
-done:
-
-    zkl_call_op_end(call);
-}
-
-
 /* Reads the claim, when ZooKeeper answers. */
 
 static void
@@ -1042,7 +984,13 @@ zkl_call_inspect_handler(zkl_op_t *op)
         goto done;
     }
 
-    if (zkl_call_noted(call, op) != NGX_OK) {
+    if (op->rc != ZKL_OK) {
+        zkl_call_failed(call, op->rc);
+        goto done;
+    }
+
+    if (zkl_call_describe(&call->infos[0], op) != NGX_OK) {
+        zkl_call_tell(call, ZKL_CALL_FAILED);
         goto done;
     }
 
@@ -1235,31 +1183,29 @@ zkl_call_placed(zkl_call_t *call)
 
     case ZKL_RENEW:
         zkl_call_set(call, &cdata);
-        return;
+        break;
 
     case ZKL_DOWNGRADE:
         zkl_call_downgrade(call, &cdata);
-        return;
+        break;
 
     case ZKL_HOLD:
     case ZKL_RELEASE:
         zkl_call_remote(call, &cdata);
-        return;
+        break;
 
     default: /* ZKL_INSPECT */
 
-        if (cdata.async) {
-
-            /* no client was told so far; the write tells the claim's gateway */
-
-            zkl_call_set(call, &cdata);
-            return;
+        if (!cdata.async) {
+            zkl_call_tell(call, ZKL_CALL_OK);
+            break;
         }
 
+        /* no client was told so far; the write tells the claim's gateway */
+
+        zkl_call_set(call, &cdata);
         break;
     }
-
-    zkl_call_tell(call, ZKL_CALL_OK);
 }
 
 
@@ -1498,12 +1444,11 @@ zkl_call_rung(zkl_call_t *call)
     switch (zkl_call_take_back(call, &reply)) {
 
     case ZKL_ERRAND_REPLIED:
-        zkl_call_reply(call, reply);
         break;
 
     case ZKL_ERRAND_COUNTS:
         call->served.done = ZKL_REPLY_COUNTED;
-        zkl_call_reply(call, ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE);
+        reply = ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE;
         break;
 
     case ZKL_ERRAND_ENDS:
@@ -1511,11 +1456,11 @@ zkl_call_rung(zkl_call_t *call)
         /* fall through */
 
     default: /* IDLE, KEPT */
-        zkl_call_reply(call, ZKL_REPLY_ABSENT);
+        reply = ZKL_REPLY_ABSENT;
         break;
     }
 
-    zkl_call_free(call);
+    zkl_call_replied(call, reply);
 }
 
 
@@ -1761,7 +1706,6 @@ zkl_call_holder(zkl_call_t *call)
     u_char        buf[ZKL_CLAIM_MAX];
     ngx_str_t     name;
     zkl_entry_t  *first;
-    zkl_op_t     *op;
     zkl_lock_t   *lock;
 
     lock = zkl_lock_find(call->worker, &call->path);
@@ -1772,48 +1716,24 @@ zkl_call_holder(zkl_call_t *call)
         return;
     }
 
-    if (zkl_call_infos(call, 1) != NGX_OK) {
+    zkl_lock_name(first, &name, buf);
+
+    if (zkl_call_infos(call, 1) != NGX_OK
+        || zkl_call_copy(call, &call->infos[0].name, &name) != NGX_OK)
+    {
         zkl_call_post(call, ZKL_CALL_FAILED);
         return;
     }
 
-    zkl_lock_name(first, &name, buf);
-
     (void) zkl_name_child_read(&call->infos[0].child, (char *) name.data,
                                name.len);
 
-    op = zkl_call_op(call, ZKL_OP_GET, &name, NULL, zkl_call_holder_handler);
-
-    zkl_call_send(call, op);
-}
-
-
-static void
-zkl_call_holder_handler(zkl_op_t *op)
-{
-    zkl_call_t  *call;
-
-    call = op->data;
-
-    if (call->handler == NULL) {
-        goto done;
-    }
-
-    if (op->rc == ZKL_NO_NODE) {
-        zkl_call_list(call);
-        goto done;
-    }
-
     call->infos[0].held = 1;
+    call->total = 1;
+    call->holders = 1;
+    call->next = 0;
 
-    if (zkl_call_noted(call, op) == NGX_OK) {
-        call->nknown = 1;
-        zkl_call_tell(call, ZKL_CALL_OK);
-    }
-
-done:
-
-    zkl_call_op_end(call);
+    zkl_call_read(call);
 }
 
 
@@ -1825,7 +1745,7 @@ zkl_call_list(zkl_call_t *call)
 
     worker = call->worker;
 
-    if (call->node && !call->shared) {
+    if (call->node && call->ninfos != 0) {
 
         /* the claim was read, and is the lock's only claim */
 
@@ -1835,7 +1755,7 @@ zkl_call_list(zkl_call_t *call)
         return;
     }
 
-    if (call->node) {
+    if (call->node && call->shared) {
         call->step = ZKL_STEP_SENT;
         zkl_node_look(call);
         return;
@@ -1879,7 +1799,7 @@ zkl_call_list_handler(zkl_op_t *op)
 
     call = op->data;
 
-    if (call->handler == NULL) {
+    if (call->handler == NULL && call->token.seq != -1) {
         goto done;
     }
 
@@ -1887,6 +1807,11 @@ zkl_call_list_handler(zkl_op_t *op)
 
     if (op->rc != ZKL_OK && op->rc != ZKL_NO_NODE) {
         zkl_call_failed(call, op->rc);
+        goto done;
+    }
+
+    if (call->token.seq == -1) {
+        zkl_call_find(call, op);
         goto done;
     }
 
@@ -1906,24 +1831,55 @@ zkl_call_list_handler(zkl_op_t *op)
 
     if (zkl_call_sort(call, op) != NGX_OK) {
         zkl_call_tell(call, ZKL_CALL_FAILED);
-        goto done;
-    }
 
-    if (call->ninfos == 0) {
+    } else if (call->ninfos == 0) {
         zkl_call_tell(call, ZKL_CALL_FREE);
-        goto done;
-    }
 
-    if (call->type == ZKL_COUNT) {
+    } else if (call->type == ZKL_COUNT) {
         zkl_call_tell(call, ZKL_CALL_OK);
-        goto done;
-    }
 
-    zkl_call_read(call);
+    } else {
+        zkl_call_read(call);
+    }
 
 done:
 
     zkl_call_op_end(call);
+}
+
+
+/* Only the key is known: finds the oldest claim whose id has that key. */
+
+static void
+zkl_call_find(zkl_call_t *call, zkl_op_t *op)
+{
+    ngx_uint_t   i;
+    zkl_child_t  child;
+
+    for (i = 0; i < op->nchildren; i++) {
+
+        if (zkl_name_child_read(&child, (char *) op->children[i].data,
+                                op->children[i].len)
+            != 0
+            || !child.has_id
+            || !zkl_name_secret_equal(child.id.random, call->token.id.random,
+                                      ZKL_KEY)
+            || (call->token.seq != -1 && child.seq >= call->token.seq))
+        {
+            continue;
+        }
+
+        call->token.id = child.id;
+        call->token.seq = child.seq;
+        call->token.mode = child.mode;
+    }
+
+    if (call->token.seq == -1) {
+        zkl_call_tell(call, ZKL_CALL_GONE);
+
+    } else {
+        zkl_call_begin(call);
+    }
 }
 
 
@@ -2106,15 +2062,13 @@ zkl_call_compare(const void *one, const void *two)
 }
 
 
-/* Reads the next claims, a few at a time; tells when all were read. */
+/* Reads the next claims, a few at a time. */
 
 static void
 zkl_call_read(zkl_call_t *call)
 {
     zkl_op_t    *op;
     zkl_info_t  *info;
-
-    /* one of the operations is that of the handler that has called */
 
     while (call->next < call->ninfos && call->nops <= ZKL_READS_MAX) {
         info = &call->infos[call->next];
@@ -2127,15 +2081,11 @@ zkl_call_read(zkl_call_t *call)
         }
 
         op->data = info;
-        op->turn = ZKL_TURN_LOOK;
+        op->turn = call->looks ? ZKL_TURN_LOOK : ZKL_TURN_NONE;
 
         call->next++;
 
         zkl_call_send(call, op);
-    }
-
-    if (call->nops == 1) {
-        zkl_call_found(call);
     }
 }
 
@@ -2153,7 +2103,9 @@ zkl_call_read_handler(zkl_op_t *op)
         goto done;
     }
 
-    if (op->rc == ZKL_UNKNOWN || op->rc == ZKL_UNSENT) {
+    if (op->rc == ZKL_UNKNOWN || op->rc == ZKL_UNSENT
+        || (!call->looks && op->rc != ZKL_OK && op->rc != ZKL_NO_NODE))
+    {
         zkl_call_failed(call, op->rc);
         goto done;
     }
@@ -2170,6 +2122,10 @@ zkl_call_read_handler(zkl_op_t *op)
     }
 
     zkl_call_read(call);
+
+    if (call->nops == 1 && call->handler != NULL) {
+        zkl_call_found(call);
+    }
 
 done:
 
@@ -2238,25 +2194,6 @@ zkl_call_found(zkl_call_t *call)
     }
 
     zkl_call_tell(call, call->type == ZKL_FIRST ? ZKL_CALL_OK : ZKL_CALL_FREE);
-}
-
-
-/* Notes in infos[0] what op has read, or tells the client why op has not. */
-
-static ngx_int_t
-zkl_call_noted(zkl_call_t *call, zkl_op_t *op)
-{
-    if (op->rc != ZKL_OK) {
-        zkl_call_failed(call, op->rc);
-        return NGX_ERROR;
-    }
-
-    if (zkl_call_describe(&call->infos[0], op) != NGX_OK) {
-        zkl_call_tell(call, ZKL_CALL_FAILED);
-        return NGX_ERROR;
-    }
-
-    return NGX_OK;
 }
 
 
@@ -2455,7 +2392,6 @@ zkl_call_cdata_handler(zkl_op_t *op)
     switch (op->rc) {
 
     case ZKL_OK:
-
         break;
 
     case ZKL_NO_NODE:
