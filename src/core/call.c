@@ -89,7 +89,6 @@ static void zkl_call_inspect(zkl_call_t *call);
 static void zkl_call_inspect_handler(zkl_op_t *op);
 static void zkl_call_other(zkl_call_t *call);
 static void zkl_call_missing(zkl_call_t *call);
-static void zkl_call_gone(zkl_call_t *call);
 static void zkl_call_placed(zkl_call_t *call);
 static ngx_uint_t zkl_call_early(zkl_call_t *call);
 static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata);
@@ -101,7 +100,6 @@ static void zkl_call_known(zkl_call_t *call, zkl_record_t *record);
 static void zkl_call_holder(zkl_call_t *call);
 static void zkl_call_list(zkl_call_t *call);
 static void zkl_call_list_handler(zkl_op_t *op);
-static void zkl_call_find(zkl_call_t *call, zkl_op_t *op);
 static ngx_int_t zkl_call_count(zkl_call_t *call, zkl_op_t *op);
 static ngx_int_t zkl_call_sort(zkl_call_t *call, zkl_op_t *op);
 static int ngx_libc_cdecl zkl_call_compare(const void *one, const void *two);
@@ -627,14 +625,12 @@ zkl_call_look_tell(zkl_call_t *look)
         call->last = look->last;
         call->etag = look->etag;
 
-        call->nops++;
-
         zkl_call_tell(call, look->answer);
 
         call->infos = NULL;
         call->ninfos = 0;
 
-        zkl_call_op_end(call);
+        zkl_call_free(call);
     }
 
     look->step = ZKL_STEP_OP;
@@ -1068,44 +1064,35 @@ zkl_call_other(zkl_call_t *call)
 
 
 /*
- * No znode has the claim's name.  A claim that held the lock alone may share
- * the lock by now, under a reader's name, which stays.
+ * No znode has the claim's name: a claim that held the lock alone may share the
+ * lock by now, under a reader's name, which stays; otherwise the claim is gone.
+ * If an earlier try of a release may have deleted the znode, the claim was
+ * released; and a call that dropped a hold is told OK, though the last hold is
+ * gone, too.  Any other client is told that the claim is gone, and why: the
+ * claim's worker may be about to note the reason.
  */
 
 static void
 zkl_call_missing(zkl_call_t *call)
 {
-    if (call->name.len != 0
-        || (call->token.mode != ZKL_MUTEX && call->token.mode != ZKL_WRITE))
-    {
-        zkl_call_gone(call);
-        return;
-    }
-
-    call->token.mode = ZKL_READ;
-
-    if (call->step == ZKL_STEP_DELETE) {
-        zkl_call_delete(call);
-
-    } else {
-        zkl_call_inspect(call);
-    }
-}
-
-
-/*
- * The claim is gone.  If an earlier try of a release may have deleted the
- * znode, the claim was released; and a call that dropped a hold is told OK,
- * though the last hold is gone, too.  Any other client is told that the claim
- * is gone, and why: the claim's worker may be about to note the reason.
- */
-
-static void
-zkl_call_gone(zkl_call_t *call)
-{
     zkl_lock_t    *lock;
     zkl_zone_t    *zone;
     zkl_record_t   record;
+
+    if (call->name.len == 0
+        && (call->token.mode == ZKL_MUTEX || call->token.mode == ZKL_WRITE))
+    {
+        call->token.mode = ZKL_READ;
+
+        if (call->step == ZKL_STEP_DELETE) {
+            zkl_call_delete(call);
+
+        } else {
+            zkl_call_inspect(call);
+        }
+
+        return;
+    }
 
     zone = call->worker->zone;
     call->nknown = 0;
@@ -1473,7 +1460,6 @@ zkl_call_take_back(zkl_call_t *call, ngx_uint_t *reply)
 
     call->worker->asked[n] = NULL;
     call->errand = ZKL_NO_ERRAND;
-    call->step = ZKL_STEP_OP;
 
     if (call->timer.timer_set) {
         ngx_del_timer(&call->timer);
@@ -1501,37 +1487,11 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
     call->step = ZKL_STEP_OP;
     call->reply = reply;
 
-    if (reply == ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE
-        && call->type == ZKL_RENEW)
+    if (reply >= ZKL_REPLY_ANSWER
+        && (reply != ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE
+            || call->type != ZKL_RENEW))
     {
-        /* another session may count the lease: the call may be repeated */
-
-        zkl_call_inspect(call);
-        return;
-    }
-
-    if (reply >= ZKL_REPLY_ANSWER) {
         zkl_call_post(call, reply - ZKL_REPLY_ANSWER);
-        return;
-    }
-
-    if (reply == ZKL_REPLY_COUNTED) {
-
-        if (call->type == ZKL_HOLD
-            && zkl_record_read(call->worker->zone, &call->token.id, &call->path,
-                               &record)
-               == NGX_OK
-            && record.state == ZKL_RECORD_HELD)
-        {
-            zkl_call_note_record(&call->infos[0], &record);
-            zkl_call_post(call, ZKL_CALL_OK);
-
-        } else {
-            /* the claim data tell how many holds there are */
-
-            zkl_call_inspect(call);
-        }
-
         return;
     }
 
@@ -1542,6 +1502,12 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
 
         if (reply == ZKL_REPLY_ABSENT) {
             zkl_call_delete(call);
+
+        } else if (reply == ZKL_REPLY_COUNTED) {
+
+            /* the claim data tell how many holds there are */
+
+            zkl_call_inspect(call);
 
         } else {
             zkl_call_post(call, ZKL_CALL_OK);
@@ -1555,15 +1521,33 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
         if (reply == ZKL_REPLY_ABSENT) {
             zkl_call_other(call);
 
-        } else {
+        } else if (reply != ZKL_REPLY_COUNTED) {
+
             /* OVER: the claim is about to end, unless the data are newer */
 
             zkl_call_poll(call);
+
+        } else if (zkl_record_read(call->worker->zone, &call->token.id,
+                                   &call->path, &record)
+                   == NGX_OK
+                   && record.state == ZKL_RECORD_HELD)
+        {
+            zkl_call_note_record(&call->infos[0], &record);
+            zkl_call_post(call, ZKL_CALL_OK);
+
+        } else {
+            zkl_call_inspect(call);
         }
 
         break;
 
     default: /* ZKL_RENEW, ZKL_INSPECT */
+
+        /*
+         * UNREACHABLE: another session may count the lease, and a renewal may
+         * be repeated.
+         */
+
         zkl_call_inspect(call);
         break;
     }
@@ -1795,6 +1779,8 @@ zkl_call_list(zkl_call_t *call)
 static void
 zkl_call_list_handler(zkl_op_t *op)
 {
+    ngx_uint_t   i;
+    zkl_child_t  child;
     zkl_call_t  *call;
 
     call = op->data;
@@ -1811,7 +1797,32 @@ zkl_call_list_handler(zkl_op_t *op)
     }
 
     if (call->token.seq == -1) {
-        zkl_call_find(call, op);
+
+        /* only the key is known: finds the oldest claim that has the key */
+
+        for (i = 0; i < op->nchildren; i++) {
+
+            if (zkl_name_child_read(&child, (char *) op->children[i].data,
+                                    op->children[i].len)
+                == 0
+                && child.has_id
+                && zkl_name_secret_equal(child.id.random,
+                                         call->token.id.random, ZKL_KEY)
+                && (call->token.seq == -1 || child.seq < call->token.seq))
+            {
+                call->token.id = child.id;
+                call->token.seq = child.seq;
+                call->token.mode = child.mode;
+            }
+        }
+
+        if (call->token.seq == -1) {
+            zkl_call_tell(call, ZKL_CALL_GONE);
+
+        } else {
+            zkl_call_begin(call);
+        }
+
         goto done;
     }
 
@@ -1820,16 +1831,13 @@ zkl_call_list_handler(zkl_op_t *op)
         /* the claim was read; only the place was missing */
 
         if (zkl_call_count(call, op) != NGX_OK) {
-            zkl_call_gone(call);
+            zkl_call_missing(call);
 
         } else {
             zkl_call_placed(call);
         }
 
-        goto done;
-    }
-
-    if (zkl_call_sort(call, op) != NGX_OK) {
+    } else if (zkl_call_sort(call, op) != NGX_OK) {
         zkl_call_tell(call, ZKL_CALL_FAILED);
 
     } else if (call->ninfos == 0) {
@@ -1845,41 +1853,6 @@ zkl_call_list_handler(zkl_op_t *op)
 done:
 
     zkl_call_op_end(call);
-}
-
-
-/* Only the key is known: finds the oldest claim whose id has that key. */
-
-static void
-zkl_call_find(zkl_call_t *call, zkl_op_t *op)
-{
-    ngx_uint_t   i;
-    zkl_child_t  child;
-
-    for (i = 0; i < op->nchildren; i++) {
-
-        if (zkl_name_child_read(&child, (char *) op->children[i].data,
-                                op->children[i].len)
-            != 0
-            || !child.has_id
-            || !zkl_name_secret_equal(child.id.random, call->token.id.random,
-                                      ZKL_KEY)
-            || (call->token.seq != -1 && child.seq >= call->token.seq))
-        {
-            continue;
-        }
-
-        call->token.id = child.id;
-        call->token.seq = child.seq;
-        call->token.mode = child.mode;
-    }
-
-    if (call->token.seq == -1) {
-        zkl_call_tell(call, ZKL_CALL_GONE);
-
-    } else {
-        zkl_call_begin(call);
-    }
 }
 
 
@@ -2380,7 +2353,7 @@ static void
 zkl_call_cdata_handler(zkl_op_t *op)
 {
     zkl_claim_data_t  cdata;
-    zkl_op_t         *next;
+    zkl_op_t         *delete;
     zkl_call_t       *call;
 
     call = op->data;
@@ -2425,13 +2398,13 @@ zkl_call_cdata_handler(zkl_op_t *op)
 
         /* by version, because the znode may be another claim's by now */
 
-        next = zkl_call_claim_op(call, ZKL_OP_DELETE, NULL,
-                                 zkl_call_delete_handler);
-        if (next != NULL) {
-            next->version = call->version;
+        delete = zkl_call_claim_op(call, ZKL_OP_DELETE, NULL,
+                                   zkl_call_delete_handler);
+        if (delete != NULL) {
+            delete->version = call->version;
         }
 
-        zkl_call_send(call, next);
+        zkl_call_send(call, delete);
         goto done;
     }
 
@@ -2449,12 +2422,7 @@ zkl_call_cdata_handler(zkl_op_t *op)
         goto done;
     }
 
-    next = zkl_call_op(call, ZKL_OP_GET, NULL, NULL, zkl_call_parent_handler);
-    if (next != NULL) {
-        next->whole = 1;
-    }
-
-    zkl_call_send(call, next);
+    zkl_call_bump(call);
 
 done:
 
@@ -2548,8 +2516,9 @@ zkl_call_bound_handler(zkl_op_t *op)
 
 
 /*
- * Sets the lock's znode to the present data, behind a change of a claim: all
- * gateways with claims of the lock list the lock.
+ * Sets the lock's znode to the present data, with or behind a change of a
+ * claim: all gateways with claims of the lock list the lock.  Without memory
+ * the sweep tries again.
  */
 
 static void
@@ -2778,15 +2747,13 @@ zkl_call_revoke_handler(zkl_op_t *op)
         op->rc = ZKL_NO_NODE;
     }
 
+    if (op->rc == ZKL_NO_NODE) {
+        zkl_call_tell(call, ZKL_CALL_GONE);
+        goto done;
+    }
+
     if (op->rc != ZKL_OK) {
-
-        if (op->rc == ZKL_NO_NODE) {
-            zkl_call_tell(call, ZKL_CALL_GONE);
-
-        } else {
-            zkl_call_failed(call, op->rc);
-        }
-
+        zkl_call_failed(call, op->rc);
         goto done;
     }
 
@@ -2794,21 +2761,19 @@ zkl_call_revoke_handler(zkl_op_t *op)
 
     if (cdata.revoke) {
         zkl_call_tell(call, ZKL_CALL_OK);
-        goto done;
-    }
 
-    if (cdata.index < 0 && call->node) {
+    } else if (cdata.index < 0 && call->node) {
 
         /* only recipes with a queue know Curator's mark */
 
         zkl_call_tell(call, ZKL_CALL_FOREIGN);
-        goto done;
+
+    } else {
+        cdata.revoke = 1;
+        call->version = op->version;
+
+        zkl_call_write(call, &cdata);
     }
-
-    cdata.revoke = 1;
-    call->version = op->version;
-
-    zkl_call_write(call, &cdata);
 
 done:
 

@@ -456,14 +456,14 @@ MUTANTS = [
     # what a release tells
 
     ('a release is told as gone if its answer was lost',
-     'core/call.c:zkl_call_gone',
+     'core/call.c:zkl_call_missing',
      '            zkl_call_deleted(call);\n            return;\n',
      '            call->step = ZKL_STEP_OP;\n'
      '            zkl_call_tell(call, ZKL_CALL_GONE);\n            return;\n',
      1000),
 
     ('what is missing was released',
-     'core/call.c:zkl_call_gone',
+     'core/call.c:zkl_call_missing',
      '} else {\n        zkl_call_tell(call, ZKL_CALL_GONE);',
      '} else {\n        zkl_call_tell(call, ZKL_CALL_OK);',
      500),
