@@ -585,6 +585,13 @@ zkl_call_look_begin(zkl_call_t *look)
 static void
 zkl_call_look_handler(zkl_call_t *look, zkl_answer_e answer)
 {
+    if (look->step == ZKL_STEP_TURN) {
+
+        /* the worker is about to leave */
+
+        ngx_queue_remove(&look->turn);
+    }
+
     look->step = ZKL_STEP_TELL;
 
     zkl_call_post(look, answer);
@@ -1044,22 +1051,18 @@ zkl_call_other(zkl_call_t *call)
 
     zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    if (cdata.index < 0 || !zkl_call_granted(&cdata)) {
+    if (cdata.index >= 0 && zkl_call_granted(&cdata)) {
+        call->place = 0;
+        info->held = 1;
 
-        if (call->due && zkl_call_early(call)) {
-            zkl_call_poll(call);
+        zkl_call_placed(call);
 
-        } else {
-            zkl_call_list(call);
-        }
+    } else if (call->due && zkl_call_early(call)) {
+        zkl_call_poll(call);
 
-        return;
+    } else {
+        zkl_call_list(call);
     }
-
-    call->place = 0;
-    info->held = 1;
-
-    zkl_call_placed(call);
 }
 
 
@@ -2145,28 +2148,27 @@ zkl_call_found(zkl_call_t *call)
 
     if (n != 0) {
         zkl_call_tell(call, ZKL_CALL_OK);
-        return;
-    }
 
-    /* the lock need not be free: other claims may have come meanwhile */
+    } else if (++call->tries < ZKL_LOOK_TRIES) {
 
-    if (++call->tries < ZKL_LOOK_TRIES) {
+        /* the lock need not be free: other claims may have come meanwhile */
+
         zkl_call_list(call);
-        return;
-    }
 
-    /* the lock changes hands all the time */
+    } else if (call->type == ZKL_HOLDERS && call->total != 0) {
 
-    if (call->type == ZKL_HOLDERS && call->total != 0) {
-
-        /* the claim that is first by now holds the lock, and was not read */
+        /*
+         * The lock changes hands all the time: the claim that is first by now
+         * holds the lock, and was not read.
+         */
 
         call->holders = 1;
         zkl_call_tell(call, ZKL_CALL_OK);
-        return;
-    }
 
-    zkl_call_tell(call, call->type == ZKL_FIRST ? ZKL_CALL_OK : ZKL_CALL_FREE);
+    } else {
+        zkl_call_tell(call, call->type == ZKL_FIRST ? ZKL_CALL_OK
+                                                    : ZKL_CALL_FREE);
+    }
 }
 
 
@@ -2718,15 +2720,11 @@ zkl_call_downgrade(zkl_call_t *call, zkl_claim_data_t *cdata)
 {
     if (call->token.mode == ZKL_READ) {
         zkl_call_tell(call, ZKL_CALL_OK);
-        return;
-    }
 
-    if (call->token.mode != ZKL_MUTEX && call->token.mode != ZKL_WRITE) {
+    } else if (call->token.mode != ZKL_MUTEX && call->token.mode != ZKL_WRITE) {
         zkl_call_tell(call, ZKL_CALL_CONFLICT);
-        return;
-    }
 
-    if (call->reply == ZKL_REPLY_ABSENT) {
+    } else if (call->reply == ZKL_REPLY_ABSENT) {
         zkl_call_remote(call, cdata);
 
     } else {
