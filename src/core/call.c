@@ -19,30 +19,9 @@
  * reach; sooner only if the answer to a write was lost that must not be
  * repeated.  A release begins at once, because the release is owed.
  *
- * While no operation is under way, call->step says what the call waits for:
- *
- *   step      waits for               which event                 then
- *   -------   ---------------------   -------------------------   -----------
- *   BEGIN     ZooKeeper's answers     zkl_call_connected()        begin
- *   LOOK      a look                  the look's end              tell, begin
- *   TURN      a turn to look          another look's end          list
- *   TELL      calls to be told        the timer                   tell the next
- *   DELETE    a delete, or a set of   zkl_call_connected()        delete
- *             the lock's znode, that
- *             is owed
- *   POLL      a moment                the timer                   begin
- *   SIBLING   a sibling's reply       the ring, or the timer      rung
- *   CLAIM     this worker's reply     the claim's listener        replied
- *
- * zkl_call_connected() is called with each connection, and once a second while
- * ZooKeeper answers.  After the event the step is OP again, unless the call
- * ends.  The timeout tells the client in any step; DELETE, and a release in
- * SIBLING and CLAIM, go on without the client.
- *
  * The event loop of the worker that got the call runs all code here.  handler
  * is NULL once the client was told or has left.  infos is NULL until the call
- * reads a znode or has sorted a list.  A call is freed when handler is NULL and
- * no operation, reply that is owed, or owed delete is left.
+ * reads a znode or has sorted a list.  zkl_step_e in call.h has the steps.
  */
 
 
@@ -87,7 +66,8 @@
 #define ZKL_REVOKE_MARK               "__REVOKE__"
 
 
-static ngx_msec_t zkl_call_time(zkl_question_t *question);
+static zkl_call_t *zkl_call_new(zkl_worker_t *worker, zkl_call_e type,
+    ngx_str_t *path, ngx_str_t *name);
 static void zkl_call_begin(zkl_call_t *call);
 static void zkl_call_deaf(zkl_call_t *call);
 static void zkl_call_over_handler(ngx_event_t *ev);
@@ -95,79 +75,59 @@ static void zkl_call_timer_handler(ngx_event_t *ev);
 static void zkl_call_poll(zkl_call_t *call);
 static void zkl_call_contend(zkl_call_t *call);
 static void zkl_call_wait(zkl_call_t *call, ngx_msec_t time);
-static zkl_call_t *zkl_call_new(zkl_worker_t *worker, zkl_call_e type,
-    ngx_str_t *path, ngx_str_t *name);
 static void zkl_call_share(zkl_call_t *call);
-static zkl_call_t *zkl_call_look(zkl_call_t *call, uint32_t hash);
 static void zkl_call_look_begin(zkl_call_t *look);
 static void zkl_call_look_handler(zkl_call_t *look, zkl_answer_e answer);
 static void zkl_call_look_tell(zkl_call_t *look);
 static void zkl_call_look_end(zkl_call_t *look);
-static void zkl_call_unshare(zkl_call_t *call);
-static ngx_int_t zkl_call_turn(zkl_call_t *call);
-static void zkl_call_turn_over(zkl_call_t *call);
-static ngx_int_t zkl_call_rename(zkl_call_t *call);
-static void zkl_call_name(zkl_call_t *call, ngx_str_t *name, u_char *buf);
+static zkl_op_t *zkl_call_claim_op(zkl_call_t *call, zkl_op_e type,
+    ngx_str_t *value, zkl_op_pt handler);
 static void zkl_call_send(zkl_call_t *call, zkl_op_t *op);
 static void zkl_call_post(zkl_call_t *call, zkl_answer_e answer);
 static void zkl_call_free(zkl_call_t *call);
-static void zkl_call_find(zkl_call_t *call);
-static void zkl_call_find_handler(zkl_op_t *op);
 static void zkl_call_inspect(zkl_call_t *call);
 static void zkl_call_inspect_handler(zkl_op_t *op);
 static void zkl_call_other(zkl_call_t *call);
-static void zkl_call_gone(zkl_call_t *call);
+static void zkl_call_missing(zkl_call_t *call);
 static void zkl_call_placed(zkl_call_t *call);
 static ngx_uint_t zkl_call_early(zkl_call_t *call);
 static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata);
-static void zkl_call_set(zkl_call_t *call);
-static void zkl_call_set_handler(zkl_op_t *op);
-static void zkl_call_ask(zkl_call_t *call, ngx_uint_t newer);
+static void zkl_call_set(zkl_call_t *call, zkl_claim_data_t *cdata);
+static void zkl_call_ask(zkl_call_t *call, zkl_claim_data_t *newer);
 static zkl_errand_e zkl_call_take_back(zkl_call_t *call, ngx_uint_t *reply);
 static void zkl_call_reply(zkl_call_t *call, zkl_reply_e reply);
-static ngx_uint_t zkl_call_owed(zkl_call_t *call);
-static void zkl_call_again(zkl_call_t *call);
 static void zkl_call_known(zkl_call_t *call, zkl_record_t *record);
 static void zkl_call_holder(zkl_call_t *call);
-static void zkl_call_holder_handler(zkl_op_t *op);
 static void zkl_call_list(zkl_call_t *call);
 static void zkl_call_list_handler(zkl_op_t *op);
 static ngx_int_t zkl_call_count(zkl_call_t *call, zkl_op_t *op);
-static ngx_uint_t zkl_call_readers(zkl_op_t *op, int64_t writer);
 static ngx_int_t zkl_call_sort(zkl_call_t *call, zkl_op_t *op);
-static void zkl_call_state(zkl_call_t *call, zkl_info_t *infos, ngx_uint_t n);
 static int ngx_libc_cdecl zkl_call_compare(const void *one, const void *two);
 static void zkl_call_read(zkl_call_t *call);
 static void zkl_call_read_handler(zkl_op_t *op);
 static void zkl_call_found(zkl_call_t *call);
-static ngx_int_t zkl_call_noted(zkl_call_t *call, zkl_op_t *op);
+static void zkl_call_note_ttl(zkl_info_t *info);
+static void zkl_call_note_record(zkl_info_t *info, zkl_record_t *record);
 static void zkl_call_delete(zkl_call_t *call);
 static void zkl_call_cdata_handler(zkl_op_t *op);
 static void zkl_call_parent_handler(zkl_op_t *op);
-static void zkl_call_bumped_handler(zkl_op_t *op);
+static void zkl_call_bound_handler(zkl_op_t *op);
 static void zkl_call_bump(zkl_call_t *call);
-static void zkl_call_bump_read_handler(zkl_op_t *op);
 static void zkl_call_bump_handler(zkl_op_t *op);
-static zkl_op_t *zkl_call_bump_op(zkl_call_t *call, zkl_op_t *get,
-    zkl_op_pt handler);
-static void zkl_call_bump_end(zkl_call_t *call, zkl_rc_e rc);
+static void zkl_call_bumped(zkl_call_t *call, zkl_rc_e rc);
 static void zkl_call_delete_handler(zkl_op_t *op);
 static void zkl_call_deleted(zkl_call_t *call);
-static void zkl_call_missing(zkl_call_t *call);
-static void zkl_call_remote(zkl_call_t *call, const char *want);
-static void zkl_call_remote_handler(zkl_op_t *op);
-static ngx_int_t zkl_call_remote_done(zkl_call_t *call);
-static void zkl_call_downgrade(zkl_call_t *call);
-static void zkl_call_revoke(zkl_call_t *call);
+static void zkl_call_remote(zkl_call_t *call, zkl_claim_data_t *cdata);
+static void zkl_call_downgrade(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_revoke_handler(zkl_op_t *op);
-static void zkl_call_revoked_handler(zkl_op_t *op);
-static void zkl_call_write(zkl_call_t *call, ngx_str_t *value, int32_t version,
-    zkl_op_pt handler);
+static void zkl_call_write(zkl_call_t *call, zkl_claim_data_t *cdata);
+static void zkl_call_write_handler(zkl_op_t *op);
 
 
 zkl_call_t *
 zkl_call_start(zkl_worker_t *worker, zkl_question_t *question)
 {
+    ngx_msec_t   timeout;
     zkl_call_t  *call;
 
     call = zkl_call_new(worker, question->type, question->path, question->name);
@@ -177,22 +137,28 @@ zkl_call_start(zkl_worker_t *worker, zkl_question_t *question)
 
     call->ttl = question->ttl;
     call->grace = question->grace;
+    call->node = (question->node != 0);
     call->forced = (question->forced != 0);
     call->handler = question->handler;
     call->data = question->data;
 
     if (question->token != NULL) {
         call->token = *question->token;
-        call->mode = call->token.mode;
-        call->node = (call->mode == ZKL_NODE);
+        call->node = (call->token.mode == ZKL_NODE);
+    }
 
-    } else {
-        call->node = (question->node != 0);
+    timeout = question->timeout;
+
+    if (call->type == ZKL_HOLDER) {
+
+        /* only completes another answer, which must not wait long */
+
+        timeout = ngx_min(timeout, ZKL_PATIENCE);
     }
 
     /* not cancelable: a worker that leaves tells the client first */
 
-    ngx_add_timer(&call->over, zkl_call_time(question));
+    ngx_add_timer(&call->over, timeout);
 
     zkl_call_begin(call);
 
@@ -249,19 +215,6 @@ zkl_call_new(zkl_worker_t *worker, zkl_call_e type, ngx_str_t *path,
 }
 
 
-/* HOLDER only completes another answer, which must not wait long. */
-
-static ngx_msec_t
-zkl_call_time(zkl_question_t *question)
-{
-    if (question->type == ZKL_HOLDER) {
-        return ngx_min(question->timeout, ZKL_PATIENCE);
-    }
-
-    return question->timeout;
-}
-
-
 /*
  * While ZooKeeper does not answer, all calls wait but releases, and renewals,
  * whose lease must not end meanwhile.  A release is owed from the moment when
@@ -280,7 +233,6 @@ zkl_call_begin(zkl_call_t *call)
 
     if (!zkl_session_ready(worker->session)
         && (find
-            || call->reply == ZKL_REPLY_COUNTED
             || (call->type != ZKL_RENEW && call->type != ZKL_RELEASE)
             || (call->type == ZKL_RELEASE
                 && worker->ncalls - worker->nawaited >= ZKL_UNAWAITED_MAX)))
@@ -290,7 +242,12 @@ zkl_call_begin(zkl_call_t *call)
     }
 
     if (find) {
-        zkl_call_find(call);
+        zkl_call_list(call);
+        return;
+    }
+
+    if (call->type >= ZKL_LIST && !call->shared) {
+        zkl_call_share(call);
         return;
     }
 
@@ -306,13 +263,12 @@ zkl_call_begin(zkl_call_t *call)
             break;
         }
 
-        zkl_call_ask(call, 0);
-        break;
+        /* fall through */
 
     case ZKL_BREAK:
     case ZKL_RENEW:
     case ZKL_INSPECT:
-        zkl_call_ask(call, 0);
+        zkl_call_ask(call, NULL);
         break;
 
     case ZKL_HOLD:
@@ -321,25 +277,22 @@ zkl_call_begin(zkl_call_t *call)
         break;
 
     case ZKL_REVOKE:
-        zkl_call_revoke(call);
-        break;
 
-    case ZKL_LIST:
-    case ZKL_FIRST:
-    case ZKL_COUNT:
-    case ZKL_HOLDERS:
-        zkl_call_list(call);
+        /*
+         * Asks the holder to let go: by the claim data of a gateway's claim,
+         * else by Curator's mark.
+         */
+
+        zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_GET, NULL,
+                                              zkl_call_revoke_handler));
         break;
 
     case ZKL_HOLDER:
+        zkl_call_holder(call);
+        break;
 
-        if (call->shared) {
-            zkl_call_holder(call);
-
-        } else {
-            zkl_call_share(call);
-        }
-
+    default: /* ZKL_LIST, ZKL_FIRST, ZKL_COUNT, ZKL_HOLDERS */
+        zkl_call_list(call);
         break;
     }
 }
@@ -373,30 +326,42 @@ zkl_call_deaf(zkl_call_t *call)
 void
 zkl_call_connected(zkl_call_t *call)
 {
-    if (call->step == ZKL_STEP_TURN) {
-        zkl_call_list(call);
-        return;
-    }
-
     if (call->nops != 0) {
         return;
     }
 
-    if (call->step == ZKL_STEP_DELETE && call->tries == 0) {
+    switch (call->step) {
+
+    case ZKL_STEP_TURN:
+        zkl_call_list(call);
+        break;
+
+    case ZKL_STEP_DELETE:
+
+        if (call->tries != 0) {
+            zkl_call_delete(call);
+            break;
+        }
 
         /* no delete was sent: the claim's worker can end the claim again */
 
         call->step = ZKL_STEP_OP;
-        zkl_call_ask(call, 0);
+        zkl_call_ask(call, NULL);
         zkl_call_free(call);
+        break;
 
-    } else if (call->step == ZKL_STEP_DELETE) {
-        zkl_call_delete(call);
+    case ZKL_STEP_BUMP:
+        zkl_call_bump(call);
+        break;
 
-    } else if (call->step == ZKL_STEP_BEGIN) {
+    case ZKL_STEP_BEGIN:
         call->step = ZKL_STEP_OP;
         call->asked = ngx_current_msec;
         zkl_call_begin(call);
+        break;
+
+    default:
+        break;
     }
 }
 
@@ -404,7 +369,7 @@ zkl_call_connected(zkl_call_t *call)
 void
 zkl_call_unreachable(zkl_call_t *call)
 {
-    if (call->deleted) {
+    if (call->step == ZKL_STEP_BUMP) {
 
         /* only the lock's znode is not set so far */
 
@@ -438,8 +403,6 @@ zkl_call_discard(zkl_call_t *call)
 
     zkl_call_deaf(call);
 
-    zkl_call_turn_over(call);
-
     while (!ngx_queue_empty(&call->sharers)) {
         q = ngx_queue_head(&call->sharers);
         ngx_queue_remove(q);
@@ -448,9 +411,11 @@ zkl_call_discard(zkl_call_t *call)
         sharer->look = NULL;
     }
 
-    call->later = NULL;
     call->nops = 0;
-    call->step = ZKL_STEP_OP;
+
+    if (call->step != ZKL_STEP_TURN) {
+        call->step = ZKL_STEP_OP;
+    }
 
     zkl_call_free(call);
 }
@@ -562,7 +527,7 @@ zkl_call_share(zkl_call_t *call)
     if (sn != NULL) {
         look = ngx_queue_data(sn, zkl_call_t, sn);
 
-        if (look->begun || look->handler == NULL) {
+        if (look->step == ZKL_STEP_SENT || look->handler == NULL) {
             ahead = look;
             look = ahead->later;
         }
@@ -577,47 +542,32 @@ zkl_call_share(zkl_call_t *call)
             return;
         }
 
-        look = zkl_call_look(call, hash);
+        look = zkl_call_new(worker, call->type, &call->path, NULL);
         if (look == NULL) {
             zkl_call_post(call, ZKL_CALL_FAILED);
             return;
         }
 
+        look->shared = 1;
+        look->node = call->node;
+        look->step = ZKL_STEP_LOOK;
+        look->handler = zkl_call_look_handler;
+        look->sn.str = look->path;
+        look->sn.node.key = hash;
+
+        worker->nlooking++;
+
         if (ahead != NULL) {
             ahead->later = look;
+
+        } else {
+            zkl_call_look_begin(look);
         }
     }
 
     call->step = ZKL_STEP_LOOK;
     call->look = look;
     ngx_queue_insert_tail(&look->sharers, &call->turn);
-
-    if (ahead == NULL && !look->current) {
-        zkl_call_look_begin(look);
-    }
-}
-
-
-static zkl_call_t *
-zkl_call_look(zkl_call_t *call, uint32_t hash)
-{
-    zkl_call_t  *look;
-
-    look = zkl_call_new(call->worker, call->type, &call->path, NULL);
-    if (look == NULL) {
-        return NULL;
-    }
-
-    look->shared = 1;
-    look->node = call->node;
-    look->step = ZKL_STEP_LOOK;
-    look->handler = zkl_call_look_handler;
-    look->sn.str = look->path;
-    look->sn.node.key = hash;
-
-    call->worker->nlooking++;
-
-    return look;
 }
 
 
@@ -626,7 +576,6 @@ zkl_call_look(zkl_call_t *call, uint32_t hash)
 static void
 zkl_call_look_begin(zkl_call_t *look)
 {
-    look->current = 1;
     ngx_rbtree_insert(&look->worker->looking, &look->sn.node);
 
     ngx_post_event(&look->timer, &ngx_posted_events);
@@ -636,14 +585,16 @@ zkl_call_look_begin(zkl_call_t *look)
 static void
 zkl_call_look_handler(zkl_call_t *look, zkl_answer_e answer)
 {
-    look->answer = answer;
-    look->step = ZKL_STEP_TELL;
+    if (look->step == ZKL_STEP_TURN) {
 
-    if (look->timer.timer_set) {
-        ngx_del_timer(&look->timer);
+        /* the worker is about to leave */
+
+        ngx_queue_remove(&look->turn);
     }
 
-    ngx_post_event(&look->timer, &ngx_posted_events);
+    look->step = ZKL_STEP_TELL;
+
+    zkl_call_post(look, answer);
 }
 
 
@@ -681,14 +632,12 @@ zkl_call_look_tell(zkl_call_t *look)
         call->last = look->last;
         call->etag = look->etag;
 
-        call->nops++;
-
         zkl_call_tell(call, look->answer);
 
         call->infos = NULL;
         call->ninfos = 0;
 
-        zkl_call_op_end(call);
+        zkl_call_free(call);
     }
 
     look->step = ZKL_STEP_OP;
@@ -702,105 +651,32 @@ static void
 zkl_call_look_end(zkl_call_t *look)
 {
     zkl_call_t      *ahead;
+    ngx_queue_t     *q;
     zkl_worker_t    *worker;
     ngx_str_node_t  *sn;
 
     worker = look->worker;
     worker->nlooking--;
 
-    if (!look->current) {
+    sn = ngx_str_rbtree_lookup(&worker->looking, &look->path,
+                               (uint32_t) look->sn.node.key);
+
+    if (sn == &look->sn) {
+        ngx_rbtree_delete(&worker->looking, &look->sn.node);
+
+        if (look->later != NULL) {
+            zkl_call_look_begin(look->later);
+        }
+
+    } else if (sn != NULL) {
 
         /* no call needs the look any more, which is another's next look */
 
-        sn = ngx_str_rbtree_lookup(&worker->looking, &look->path,
-                                   (uint32_t) look->sn.node.key);
-        if (sn != NULL) {
-            ahead = ngx_queue_data(sn, zkl_call_t, sn);
-            ahead->later = NULL;
-        }
-
-        return;
-    }
-
-    ngx_rbtree_delete(&worker->looking, &look->sn.node);
-
-    if (look->later != NULL) {
-        zkl_call_look_begin(look->later);
-    }
-}
-
-
-/* The call is told, or its client has left, before the look's end. */
-
-static void
-zkl_call_unshare(zkl_call_t *call)
-{
-    zkl_call_t  *look;
-
-    look = call->look;
-
-    call->look = NULL;
-    call->step = ZKL_STEP_OP;
-    ngx_queue_remove(&call->turn);
-
-    /* a look that was sent goes on, so that no second look begins beside */
-
-    if (ngx_queue_empty(&look->sharers) && !look->begun) {
-        zkl_call_leave(look);
-    }
-}
-
-
-/*
- * At most ZKL_LOOKS_MAX looks are under way.  NGX_OK: the look has a turn, and
- * has to end the turn; NGX_AGAIN: zkl_call_list() runs at the look's turn.
- */
-
-static ngx_int_t
-zkl_call_turn(zkl_call_t *look)
-{
-    zkl_worker_t  *worker;
-
-    worker = look->worker;
-
-    if (look->looks) {
-        return NGX_OK;
-    }
-
-    if (worker->nlooks >= ZKL_LOOKS_MAX) {
-
-        if (look->step != ZKL_STEP_TURN) {
-            look->step = ZKL_STEP_TURN;
-            ngx_queue_insert_tail(&worker->looks, &look->turn);
-        }
-
-        return NGX_AGAIN;
+        ahead = ngx_queue_data(sn, zkl_call_t, sn);
+        ahead->later = NULL;
     }
 
     if (look->step == ZKL_STEP_TURN) {
-        ngx_queue_remove(&look->turn);
-    }
-
-    look->step = ZKL_STEP_OP;
-    look->looks = 1;
-    worker->nlooks++;
-
-    return NGX_OK;
-}
-
-
-/* Without a connection the next look waits for zkl_call_connected(). */
-
-static void
-zkl_call_turn_over(zkl_call_t *look)
-{
-    ngx_queue_t   *q;
-    zkl_worker_t  *worker;
-
-    worker = look->worker;
-
-    if (look->step == ZKL_STEP_TURN) {
-        look->step = ZKL_STEP_OP;
         ngx_queue_remove(&look->turn);
     }
 
@@ -808,8 +684,9 @@ zkl_call_turn_over(zkl_call_t *look)
         return;
     }
 
-    look->looks = 0;
     worker->nlooks--;
+
+    /* without a connection the next look waits for zkl_call_connected() */
 
     if (!ngx_queue_empty(&worker->looks)
         && worker->session != NULL
@@ -822,61 +699,44 @@ zkl_call_turn_over(zkl_call_t *look)
 }
 
 
-/*
- * A claim that held the lock alone may share the lock by now, under another
- * name.  NGX_OK: the call has to try the other name; else NGX_DECLINED.
- */
+/* An operation on the claim's znode. */
 
-static ngx_int_t
-zkl_call_rename(zkl_call_t *call)
+static zkl_op_t *
+zkl_call_claim_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *value,
+    zkl_op_pt handler)
 {
-    if (call->name.len != 0 || call->other
-        || (call->mode != ZKL_MUTEX && call->mode != ZKL_WRITE))
-    {
-        call->other = 0;
-        return NGX_DECLINED;
+    u_char     buf[ZKL_CLAIM_MAX];
+    ngx_str_t  name;
+
+    if (call->name.len == 0) {
+        name.data = buf;
+        name.len = zkl_name_claim_write((char *) buf, &call->token.id,
+                                        call->token.mode, call->token.seq);
+
+    } else if (call->node) {
+        ngx_str_null(&name);
+
+    } else {
+        name = call->name;
     }
 
-    call->other = 1;
-    call->token.mode = (call->token.mode == ZKL_READ) ? call->mode : ZKL_READ;
-    return NGX_OK;
-}
-
-
-/* The name of the claim's znode; buf has room for ZKL_CLAIM_MAX. */
-
-static void
-zkl_call_name(zkl_call_t *call, ngx_str_t *name, u_char *buf)
-{
-    if (call->name.len != 0) {
-        *name = call->name;
-
-        if (call->node) {
-            name->len = 0;
-        }
-
-        return;
-    }
-
-    name->data = buf;
-    name->len = zkl_name_claim_write((char *) buf, &call->token.id,
-                                     call->token.mode, call->token.seq);
+    return zkl_call_op(call, type, &name, value, handler);
 }
 
 
 zkl_op_t *
-zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name,
-    zkl_op_pt handler, void *data)
+zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name, ngx_str_t *value,
+    zkl_op_pt handler)
 {
     zkl_op_t  *op;
 
-    op = zkl_op_new(call->worker->session, type, &call->path, name, NULL);
+    op = zkl_op_new(call->worker->session, type, &call->path, name, value);
     if (op == NULL) {
         return NULL;
     }
 
     op->handler = handler;
-    op->data = data;
+    op->data = call;
 
     return op;
 }
@@ -912,38 +772,43 @@ zkl_call_send_fresh(zkl_call_t *call, zkl_op_t *op)
 void
 zkl_call_failed(zkl_call_t *call, zkl_rc_e rc)
 {
-    if (rc == ZKL_UNSENT || rc == ZKL_UNKNOWN) {
-
-        call->recent = 0;
-
-        if (call->handler != NULL) {
-            call->step = ZKL_STEP_BEGIN;
-        }
-
-        if (call->shared) {
-            call->begun = 0;
-
-            if (ngx_queue_empty(&call->sharers)) {
-                zkl_call_deaf(call);
-            }
-        }
-
+    if (rc != ZKL_UNSENT && rc != ZKL_UNKNOWN) {
+        zkl_call_tell(call, zkl_call_answer(rc));
         return;
     }
 
+    call->recent = 0;
+
+    if (call->handler != NULL) {
+        call->step = ZKL_STEP_BEGIN;
+    }
+
+    if (call->shared && ngx_queue_empty(&call->sharers)) {
+        zkl_call_deaf(call);
+    }
+}
+
+
+zkl_answer_e
+zkl_call_answer(zkl_rc_e rc)
+{
     switch (rc) {
 
+    case ZKL_UNSENT:
+    case ZKL_UNKNOWN:
+        return ZKL_CALL_UNREACHABLE;
+
+    case ZKL_CHANGED:
+        return ZKL_CALL_FOREIGN;
+
     case ZKL_NO_AUTH:
-        zkl_call_tell(call, ZKL_CALL_DENIED);
-        break;
+        return ZKL_CALL_DENIED;
 
     case ZKL_OVER_QUOTA:
-        zkl_call_tell(call, ZKL_CALL_NO_ROOM);
-        break;
+        return ZKL_CALL_NO_ROOM;
 
     default:
-        zkl_call_tell(call, ZKL_CALL_FAILED);
-        break;
+        return ZKL_CALL_FAILED;
     }
 }
 
@@ -990,24 +855,51 @@ zkl_call_op_end(zkl_call_t *call)
 }
 
 
-/* Frees the call if the client was told or has left, and no work is left. */
+/*
+ * A call ends when the client was told or has left, no operation is under way,
+ * and the step owes nothing.
+ */
 
 static void
 zkl_call_free(zkl_call_t *call)
 {
-    ngx_uint_t  reply;
+    ngx_uint_t   reply;
+    zkl_call_t  *look;
 
-    if (call->handler != NULL || call->nops != 0
-        || ((call->step == ZKL_STEP_CLAIM || call->step == ZKL_STEP_SIBLING)
-            && zkl_call_owed(call))
-        || call->step == ZKL_STEP_DELETE
-        || call->step == ZKL_STEP_TELL)
-    {
+    if (call->handler != NULL || call->nops != 0) {
         return;
     }
 
-    if (call->look != NULL) {
-        zkl_call_unshare(call);
+    switch (call->step) {
+
+    case ZKL_STEP_DELETE:
+    case ZKL_STEP_BUMP:
+    case ZKL_STEP_TELL:
+        return;
+
+    case ZKL_STEP_CLAIM:
+    case ZKL_STEP_SIBLING:
+
+        if (call->type == ZKL_RELEASE || call->type == ZKL_BREAK) {
+            return;
+        }
+
+        break;
+
+    default:
+        break;
+    }
+
+    look = call->look;
+
+    if (look != NULL) {
+        ngx_queue_remove(&call->turn);
+
+        /* a look that was sent goes on, so that no second look begins beside */
+
+        if (ngx_queue_empty(&look->sharers) && look->step != ZKL_STEP_SENT) {
+            zkl_call_leave(look);
+        }
     }
 
     if (call->errand != ZKL_NO_ERRAND) {
@@ -1032,8 +924,6 @@ zkl_call_free(zkl_call_t *call)
         ngx_free(call->owner.data);
     }
 
-    zkl_call_turn_over(call);
-
     ngx_queue_remove(&call->queue);
     call->worker->ncalls--;
 
@@ -1055,93 +945,23 @@ zkl_call_free(zkl_call_t *call)
  */
 
 
-/* Only the key is known: finds the oldest claim whose id has that key. */
-
-static void
-zkl_call_find(zkl_call_t *call)
-{
-    zkl_op_t  *op;
-
-    op = zkl_call_op(call, ZKL_OP_LIST, NULL, zkl_call_find_handler, call);
-    if (op != NULL) {
-        op->turn = ZKL_TURN_CLAIM;
-    }
-
-    zkl_call_send_fresh(call, op);
-}
-
-
-static void
-zkl_call_find_handler(zkl_op_t *op)
-{
-    ngx_uint_t   i;
-    zkl_child_t  child;
-    zkl_call_t  *call;
-    u_char       key[ZKL_PREFIX_MAX];
-
-    call = op->data;
-
-    /* op->rc stays, because others may share the list */
-
-    if (op->rc != ZKL_OK && op->rc != ZKL_NO_NODE) {
-        zkl_call_failed(call, op->rc);
-        goto done;
-    }
-
-    (void) zkl_name_prefix_write((char *) key, &call->token.id, ZKL_MUTEX);
-
-    for (i = 0; i < op->nchildren; i++) {
-
-        if (op->children[i].len <= ZKL_PREFIX_KEY
-            || !zkl_name_secret_equal(op->children[i].data, key,
-                                      ZKL_PREFIX_KEY)
-            || zkl_name_child_read(&child, (char *) op->children[i].data,
-                                   op->children[i].len)
-               != 0
-            || !child.has_id
-            || !zkl_name_secret_equal(child.id.random, call->token.id.random,
-                                      ZKL_KEY)
-            || (call->token.seq != -1 && child.seq >= call->token.seq))
-        {
-            continue;
-        }
-
-        call->token.id = child.id;
-        call->token.seq = child.seq;
-        call->token.mode = child.mode;
-        call->mode = child.mode;
-    }
-
-    if (call->token.seq == -1) {
-        zkl_call_tell(call, ZKL_CALL_GONE);
-
-    } else {
-        zkl_call_begin(call);
-    }
-
-done:
-
-    zkl_call_op_end(call);
-}
-
+/* Reads the claim, when ZooKeeper answers. */
 
 static void
 zkl_call_inspect(zkl_call_t *call)
 {
-    u_char     buf[ZKL_CLAIM_MAX];
-    ngx_str_t  name;
-    zkl_op_t  *op;
+    if (!zkl_session_ready(call->worker->session)) {
+        call->step = ZKL_STEP_BEGIN;
+        return;
+    }
 
     if (zkl_call_infos(call, 1) != NGX_OK) {
         zkl_call_post(call, ZKL_CALL_FAILED);
         return;
     }
 
-    zkl_call_name(call, &name, buf);
-
-    op = zkl_call_op(call, ZKL_OP_GET, &name, zkl_call_inspect_handler, call);
-
-    zkl_call_send_fresh(call, op);
+    zkl_call_send_fresh(call, zkl_call_claim_op(call, ZKL_OP_GET, NULL,
+                                                zkl_call_inspect_handler));
 }
 
 
@@ -1149,7 +969,6 @@ static void
 zkl_call_inspect_handler(zkl_op_t *op)
 {
     zkl_call_t   *call;
-    zkl_lock_t   *lock;
     zkl_found_e   found;
     zkl_record_t  record;
 
@@ -1164,29 +983,20 @@ zkl_call_inspect_handler(zkl_op_t *op)
     }
 
     if (op->rc == ZKL_NO_NODE) {
-
-        if (zkl_call_rename(call) == NGX_OK) {
-            zkl_call_inspect(call);
-            goto done;
-        }
-
-        /* another client may have deleted a claim of this worker */
-
-        lock = zkl_lock_find(call->worker, &call->path);
-
-        if (lock != NULL && lock->nclaims != 0) {
-            zkl_lock_list(lock);
-        }
-
-        zkl_call_gone(call);
+        zkl_call_missing(call);
         goto done;
     }
 
-    if (zkl_call_noted(call, op) != NGX_OK) {
+    if (op->rc != ZKL_OK) {
+        zkl_call_failed(call, op->rc);
         goto done;
     }
 
-    call->other = 0;
+    if (zkl_call_describe(&call->infos[0], op) != NGX_OK) {
+        zkl_call_tell(call, ZKL_CALL_FAILED);
+        goto done;
+    }
+
     call->version = op->version;
     call->nknown = 1;
     call->infos[0].child.mode = call->token.mode;
@@ -1241,43 +1051,92 @@ zkl_call_other(zkl_call_t *call)
 
     zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    if (cdata.index < 0 || !zkl_call_granted(&cdata)) {
+    if (cdata.index >= 0 && zkl_call_granted(&cdata)) {
+        call->place = 0;
+        info->held = 1;
 
-        if (call->due && zkl_call_early(call)) {
-            zkl_call_poll(call);
+        zkl_call_placed(call);
+
+    } else if (call->due && zkl_call_early(call)) {
+        zkl_call_poll(call);
+
+    } else {
+        zkl_call_list(call);
+    }
+}
+
+
+/*
+ * No znode has the claim's name: a claim that held the lock alone may share the
+ * lock by now, under a reader's name, which stays; otherwise the claim is gone.
+ * If an earlier try of a release may have deleted the znode, the claim was
+ * released; and a call that dropped a hold is told OK, though the last hold is
+ * gone, too.  Any other client is told that the claim is gone, and why: the
+ * claim's worker may be about to note the reason.
+ */
+
+static void
+zkl_call_missing(zkl_call_t *call)
+{
+    zkl_lock_t    *lock;
+    zkl_zone_t    *zone;
+    zkl_record_t   record;
+
+    if (call->name.len == 0
+        && (call->token.mode == ZKL_MUTEX || call->token.mode == ZKL_WRITE))
+    {
+        call->token.mode = ZKL_READ;
+
+        if (call->step == ZKL_STEP_DELETE) {
+            zkl_call_delete(call);
 
         } else {
-            zkl_call_list(call);
+            zkl_call_inspect(call);
         }
 
         return;
     }
 
-    call->position = 0;
-    call->place = 0;
-    info->held = 1;
-
-    zkl_call_placed(call);
-}
-
-
-/* A call that dropped a hold is told OK, though the last hold is gone, too. */
-
-static void
-zkl_call_gone(zkl_call_t *call)
-{
+    zone = call->worker->zone;
     call->nknown = 0;
+
+    if (call->step == ZKL_STEP_DELETE) {
+
+        if (call->tries != 0) {
+            zkl_call_deleted(call);
+            return;
+        }
+
+        call->step = ZKL_STEP_OP;
+
+    } else {
+
+        /* another client may have deleted a claim of this worker */
+
+        lock = zkl_lock_find(call->worker, &call->path);
+
+        if (lock != NULL && lock->nclaims != 0) {
+            zkl_lock_list(lock);
+        }
+    }
 
     if (call->type == ZKL_RELEASE
         && (call->reply == ZKL_REPLY_COUNTED || call->remote))
     {
         zkl_call_tell(call, ZKL_CALL_OK);
-        return;
+
+    } else if (call->handler != NULL
+               && ngx_current_msec - call->asked < ZKL_SIBLING_WAIT
+               && zkl_record_read(zone, &call->token.id, &call->path, &record)
+                  == ZKL_FOUND
+               && zkl_record_ended(zone, &call->token, &call->path)
+                  == ZKL_ENDING_UNKNOWN)
+    {
+        zkl_call_poll(call);
+
+    } else {
+        zkl_call_tell(call, ZKL_CALL_GONE);
     }
-
-    call->tries = 0;
-
-    zkl_call_missing(call);
 }
 
 
@@ -1286,7 +1145,6 @@ zkl_call_gone(zkl_call_t *call)
 static void
 zkl_call_placed(zkl_call_t *call)
 {
-    ngx_int_t         rc;
     zkl_claim_data_t  cdata;
     zkl_info_t       *info;
 
@@ -1314,44 +1172,30 @@ zkl_call_placed(zkl_call_t *call)
     switch (call->type) {
 
     case ZKL_RENEW:
-        zkl_call_set(call);
-        return;
+        zkl_call_set(call, &cdata);
+        break;
 
     case ZKL_DOWNGRADE:
-        zkl_call_downgrade(call);
-        return;
+        zkl_call_downgrade(call, &cdata);
+        break;
 
     case ZKL_HOLD:
     case ZKL_RELEASE:
-
-        rc = call->remote ? zkl_call_remote_done(call) : NGX_AGAIN;
-
-        if (rc == NGX_OK) {
-            break;
-        }
-
-        if (rc == NGX_DECLINED) {
-            zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
-            return;
-        }
-
-        zkl_call_remote(call, call->type == ZKL_HOLD ? "hold" : "drop");
-        return;
+        zkl_call_remote(call, &cdata);
+        break;
 
     default: /* ZKL_INSPECT */
 
-        if (cdata.async) {
-
-            /* no client was told so far; the write tells the claim's gateway */
-
-            zkl_call_set(call);
-            return;
+        if (!cdata.async) {
+            zkl_call_tell(call, ZKL_CALL_OK);
+            break;
         }
 
+        /* no client was told so far; the write tells the claim's gateway */
+
+        zkl_call_set(call, &cdata);
         break;
     }
-
-    zkl_call_tell(call, ZKL_CALL_OK);
 }
 
 
@@ -1399,7 +1243,7 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
         if (looks && call->grace != 0
             && (call->tries == 0 || cdata->renewals == call->renewals))
         {
-            zkl_call_set(call);
+            zkl_call_set(call, cdata);
             return;
         }
 
@@ -1444,35 +1288,27 @@ zkl_call_granted(zkl_claim_data_t *cdata)
  */
 
 static void
-zkl_call_set(zkl_call_t *call)
+zkl_call_set(zkl_call_t *call, zkl_claim_data_t *cdata)
 {
-    char              text[ZKL_CLAIM_DATA_MAX];
-    u_char            buf[ZKL_CLAIM_MAX];
-    size_t            index_at;
-    ngx_str_t         name, value;
-    zkl_claim_data_t  cdata;
-    zkl_op_t         *op;
-    zkl_info_t       *info;
+    zkl_info_t  *info;
 
     info = &call->infos[0];
 
-    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
-
-    if (cdata.index < 0) {
+    if (cdata->index < 0) {
 
         /*
          * The claim is no gateway's, and must not be written to; or the claim
          * data are a Curator client's mark, which the claim's gateway mends.
          */
 
-        zkl_call_tell(call, cdata.revoke
+        zkl_call_tell(call, cdata->revoke
                             ? ZKL_CALL_UNREACHABLE
                             : ZKL_CALL_FOREIGN);
         return;
     }
 
     if (call->tries == 0) {
-        call->renewals = cdata.renewals;
+        call->renewals = cdata->renewals;
     }
 
     /*
@@ -1480,89 +1316,26 @@ zkl_call_set(zkl_call_t *call)
      * ttl, and the claim's worker may have told an earlier client.
      */
 
-    cdata.renewals++;
-    cdata.async = cdata.async && !info->held;
+    cdata->renewals++;
+    cdata->async = cdata->async && !info->held;
 
     if (call->ttl != 0) {
-        cdata.ttl = (int64_t) call->ttl;
+        cdata->ttl = (int64_t) call->ttl;
     }
 
     if (info->held) {
 
-        if (cdata.gate_len != 0) {
+        if (cdata->gate_len != 0) {
 
             /* the longest ttl told: a gateway that takes over knows no other */
 
-            cdata.ttl = ngx_max(cdata.ttl, (int64_t) info->ttl);
+            cdata->ttl = ngx_max(cdata->ttl, (int64_t) info->ttl);
         }
 
-        info->ttl = (ngx_msec_t) cdata.ttl;
+        info->ttl = (ngx_msec_t) cdata->ttl;
     }
 
-    value.len = zkl_claim_data_write(text, &cdata, &index_at);
-    value.data = (u_char *) text;
-
-    zkl_call_name(call, &name, buf);
-
-    op = zkl_op_new(call->worker->session, ZKL_OP_SET, &call->path, &name,
-                    &value);
-    if (op != NULL) {
-        op->version = call->version;
-        op->handler = zkl_call_set_handler;
-        op->data = call;
-    }
-
-    zkl_call_send(call, op);
-}
-
-
-static void
-zkl_call_set_handler(zkl_op_t *op)
-{
-    zkl_call_t  *call;
-    zkl_info_t  *info;
-
-    call = op->data;
-    info = &call->infos[0];
-
-    switch (op->rc) {
-
-    case ZKL_OK:
-
-        if (info->held) {
-            info->expires = info->ttl;
-            info->timed = 1;
-        }
-
-        zkl_call_tell(call, ZKL_CALL_OK);
-        break;
-
-    case ZKL_NO_NODE:
-
-        if (zkl_call_rename(call) == NGX_OK) {
-            zkl_call_inspect(call);
-            break;
-        }
-
-        zkl_call_gone(call);
-        break;
-
-    case ZKL_CHANGED:
-
-        if (call->handler != NULL && ++call->tries < ZKL_SET_TRIES) {
-            zkl_call_inspect(call);
-            break;
-        }
-
-        zkl_call_contend(call);
-        break;
-
-    default:
-        zkl_call_failed(call, op->rc);
-        break;
-    }
-
-    zkl_call_op_end(call);
+    zkl_call_write(call, cdata);
 }
 
 
@@ -1573,17 +1346,16 @@ zkl_call_set_handler(zkl_op_t *op)
  */
 
 
-/* newer: the data in infos[0] have renewals that the record does not have. */
+/* newer: claim data with renewals that the record does not have; or NULL. */
 
 static void
-zkl_call_ask(zkl_call_t *call, ngx_uint_t newer)
+zkl_call_ask(zkl_call_t *call, zkl_claim_data_t *newer)
 {
-    zkl_claim_t       *claim;
-    zkl_reply_e        reply;
-    zkl_errand_t       errand;
-    zkl_record_t       record;
-    zkl_worker_t      *worker;
-    zkl_claim_data_t   cdata;
+    zkl_claim_t   *claim;
+    zkl_reply_e    reply;
+    zkl_errand_t   errand;
+    zkl_record_t   record;
+    zkl_worker_t  *worker;
 
     worker = call->worker;
 
@@ -1611,13 +1383,10 @@ zkl_call_ask(zkl_call_t *call, ngx_uint_t newer)
     errand.ttl = call->ttl;
     errand.grace = call->grace;
 
-    if (newer) {
-        zkl_claim_data_read(&cdata, (char *) call->infos[0].cdata.data,
-                            call->infos[0].cdata.len);
-
-        errand.ttl = call->ttl ? call->ttl : (ngx_msec_t) cdata.ttl;
+    if (newer != NULL) {
+        errand.ttl = call->ttl ? call->ttl : (ngx_msec_t) newer->ttl;
         errand.version = call->version;
-        errand.renewals = cdata.renewals;
+        errand.renewals = newer->renewals;
     }
 
     claim = zkl_claim_find(worker, &call->token.id, &call->path);
@@ -1628,7 +1397,6 @@ zkl_call_ask(zkl_call_t *call, ngx_uint_t newer)
 
         if (reply == ZKL_REPLY_LATER) {
             call->step = ZKL_STEP_CLAIM;
-            call->counts = (call->served.done == ZKL_REPLY_COUNTED);
             return;
         }
 
@@ -1651,15 +1419,6 @@ zkl_call_ask(zkl_call_t *call, ngx_uint_t newer)
 }
 
 
-/* Whether the call goes on without the client until the claim is gone. */
-
-static ngx_uint_t
-zkl_call_owed(zkl_call_t *call)
-{
-    return call->type == ZKL_RELEASE || call->type == ZKL_BREAK;
-}
-
-
 /*
  * The sibling has replied, or does not: it stands still, or is dead.  What the
  * sibling has not begun never happens.  A release that it has begun may have
@@ -1675,12 +1434,11 @@ zkl_call_rung(zkl_call_t *call)
     switch (zkl_call_take_back(call, &reply)) {
 
     case ZKL_ERRAND_REPLIED:
-        zkl_call_reply(call, reply);
         break;
 
     case ZKL_ERRAND_COUNTS:
-        call->counts = 1;
-        zkl_call_reply(call, ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE);
+        call->served.done = ZKL_REPLY_COUNTED;
+        reply = ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE;
         break;
 
     case ZKL_ERRAND_ENDS:
@@ -1688,11 +1446,11 @@ zkl_call_rung(zkl_call_t *call)
         /* fall through */
 
     default: /* IDLE, KEPT */
-        zkl_call_reply(call, ZKL_REPLY_ABSENT);
+        reply = ZKL_REPLY_ABSENT;
         break;
     }
 
-    zkl_call_free(call);
+    zkl_call_replied(call, reply);
 }
 
 
@@ -1705,7 +1463,6 @@ zkl_call_take_back(zkl_call_t *call, ngx_uint_t *reply)
 
     call->worker->asked[n] = NULL;
     call->errand = ZKL_NO_ERRAND;
-    call->step = ZKL_STEP_OP;
 
     if (call->timer.timer_set) {
         ngx_del_timer(&call->timer);
@@ -1733,37 +1490,11 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
     call->step = ZKL_STEP_OP;
     call->reply = reply;
 
-    if (reply == ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE
-        && call->type == ZKL_RENEW)
+    if (reply >= ZKL_REPLY_ANSWER
+        && (reply != ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE
+            || call->type != ZKL_RENEW))
     {
-        /* another session may count the lease: the call may be repeated */
-
-        zkl_call_again(call);
-        return;
-    }
-
-    if (reply >= ZKL_REPLY_ANSWER) {
         zkl_call_post(call, reply - ZKL_REPLY_ANSWER);
-        return;
-    }
-
-    if (reply == ZKL_REPLY_COUNTED) {
-
-        if (call->type == ZKL_HOLD
-            && zkl_record_read(call->worker->zone, &call->token.id, &call->path,
-                               &record)
-               == ZKL_FOUND
-            && record.state == ZKL_RECORD_HELD)
-        {
-            zkl_call_note_record(&call->infos[0], &record);
-            zkl_call_post(call, ZKL_CALL_OK);
-
-        } else {
-            /* the claim data tell how many holds there are */
-
-            zkl_call_again(call);
-        }
-
         return;
     }
 
@@ -1774,12 +1505,16 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
 
         if (reply == ZKL_REPLY_ABSENT) {
             zkl_call_delete(call);
-            break;
-        }
 
-        call->nknown = 0;
-        zkl_call_post(call, reply == ZKL_REPLY_OK ? ZKL_CALL_OK
-                                                  : ZKL_CALL_GONE);
+        } else if (reply == ZKL_REPLY_COUNTED) {
+
+            /* the claim data tell how many holds there are */
+
+            zkl_call_inspect(call);
+
+        } else {
+            zkl_call_post(call, ZKL_CALL_OK);
+        }
 
         break;
 
@@ -1789,31 +1524,35 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
         if (reply == ZKL_REPLY_ABSENT) {
             zkl_call_other(call);
 
-        } else {
+        } else if (reply != ZKL_REPLY_COUNTED) {
+
             /* OVER: the claim is about to end, unless the data are newer */
 
             zkl_call_poll(call);
+
+        } else if (zkl_record_read(call->worker->zone, &call->token.id,
+                                   &call->path, &record)
+                   == ZKL_FOUND
+                   && record.state == ZKL_RECORD_HELD)
+        {
+            zkl_call_note_record(&call->infos[0], &record);
+            zkl_call_post(call, ZKL_CALL_OK);
+
+        } else {
+            zkl_call_inspect(call);
         }
 
         break;
 
     default: /* ZKL_RENEW, ZKL_INSPECT */
-        zkl_call_again(call);
-        break;
-    }
-}
 
+        /*
+         * UNREACHABLE: another session may count the lease, and a renewal may
+         * be repeated.
+         */
 
-/* Reads the claim, when ZooKeeper answers. */
-
-static void
-zkl_call_again(zkl_call_t *call)
-{
-    if (zkl_session_ready(call->worker->session)) {
         zkl_call_inspect(call);
-
-    } else {
-        call->step = ZKL_STEP_BEGIN;
+        break;
     }
 }
 
@@ -1880,13 +1619,13 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
             zkl_call_other(call);
 
         } else {
-            zkl_call_ask(call, 0);
+            zkl_call_ask(call, NULL);
         }
 
         return;
 
     case ZKL_DOWNGRADE:
-        zkl_call_downgrade(call);
+        zkl_call_downgrade(call, &cdata);
         return;
 
     case ZKL_RENEW:
@@ -1896,7 +1635,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
         {
             /* another gateway's renewal came before this one */
 
-            zkl_call_ask(call, newer);
+            zkl_call_ask(call, newer ? &cdata : NULL);
             return;
         }
 
@@ -1904,7 +1643,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
             /* another gateway has renewed the lease that was over here */
 
-            zkl_call_set(call);
+            zkl_call_set(call, &cdata);
             return;
         }
 
@@ -1954,7 +1693,6 @@ zkl_call_holder(zkl_call_t *call)
     u_char        buf[ZKL_CLAIM_MAX];
     ngx_str_t     name;
     zkl_entry_t  *first;
-    zkl_op_t     *op;
     zkl_lock_t   *lock;
 
     lock = zkl_lock_find(call->worker, &call->path);
@@ -1965,123 +1703,92 @@ zkl_call_holder(zkl_call_t *call)
         return;
     }
 
-    if (zkl_call_infos(call, 1) != NGX_OK) {
+    zkl_lock_name(first, &name, buf);
+
+    if (zkl_call_infos(call, 1) != NGX_OK
+        || zkl_call_copy(call, &call->infos[0].name, &name) != NGX_OK)
+    {
         zkl_call_post(call, ZKL_CALL_FAILED);
         return;
     }
 
-    zkl_lock_name(first, &name, buf);
-
     (void) zkl_name_child_read(&call->infos[0].child, (char *) name.data,
                                name.len);
 
-    op = zkl_call_op(call, ZKL_OP_GET, &name, zkl_call_holder_handler, call);
-
-    zkl_call_send(call, op);
-}
-
-
-static void
-zkl_call_holder_handler(zkl_op_t *op)
-{
-    zkl_id_t     *id;
-    zkl_call_t   *call;
-    zkl_record_t  record;
-
-    call = op->data;
-
-    if (call->handler == NULL) {
-        goto done;
-    }
-
-    if (op->rc == ZKL_NO_NODE) {
-        zkl_call_list(call);
-        goto done;
-    }
-
-    if (zkl_call_noted(call, op) != NGX_OK) {
-        goto done;
-    }
-
-    id = &call->infos[0].child.id;
-
-    if (call->infos[0].child.has_id
-        && zkl_record_read(call->worker->zone, id, &call->path, &record)
-           == ZKL_FOUND)
-    {
-        zkl_call_note_record(&call->infos[0], &record);
-    }
-
     call->infos[0].held = 1;
-    call->nknown = 1;
+    call->total = 1;
+    call->holders = 1;
+    call->next = 0;
 
-    if (!call->infos[0].timed) {
-        zkl_call_note_ttl(&call->infos[0]);
-    }
-
-    zkl_call_tell(call, ZKL_CALL_OK);
-
-done:
-
-    zkl_call_op_end(call);
+    zkl_call_read(call);
 }
 
 
 static void
 zkl_call_list(zkl_call_t *call)
 {
-    zkl_op_t  *op;
+    zkl_op_t      *op;
+    zkl_worker_t  *worker;
+
+    worker = call->worker;
 
     if (call->node && call->ninfos != 0) {
 
         /* the claim was read, and is the lock's only claim */
 
-        call->position = 0;
         call->place = 0;
         call->infos[0].held = 1;
         zkl_call_placed(call);
         return;
     }
 
-    if (call->type >= ZKL_LIST && !call->shared) {
-        zkl_call_share(call);
-        return;
-    }
-
-    if (call->node) {
-        call->begun = 1;
+    if (call->node && call->shared) {
+        call->step = ZKL_STEP_SENT;
         zkl_node_look(call);
         return;
     }
 
-    if (call->shared && zkl_call_turn(call) != NGX_OK) {
-        return;
+    if (call->shared) {
+
+        if (!call->looks && worker->nlooks >= ZKL_LOOKS_MAX) {
+
+            if (call->step != ZKL_STEP_TURN) {
+                call->step = ZKL_STEP_TURN;
+                ngx_queue_insert_tail(&worker->looks, &call->turn);
+            }
+
+            return;
+        }
+
+        if (call->step == ZKL_STEP_TURN) {
+            ngx_queue_remove(&call->turn);
+        }
+
+        worker->nlooks += !call->looks;
+        call->looks = 1;
+        call->step = ZKL_STEP_SENT;
     }
 
-    call->begun = 1;
-
-    op = zkl_call_op(call, ZKL_OP_LIST, NULL, zkl_call_list_handler, call);
+    op = zkl_call_op(call, ZKL_OP_LIST, NULL, NULL, zkl_call_list_handler);
     if (op != NULL) {
         op->turn = call->shared ? ZKL_TURN_LOOK : ZKL_TURN_CLAIM;
+        op->fresh = !call->recent;
     }
 
-    if (call->recent) {
-        zkl_call_send(call, op);
-
-    } else {
-        zkl_call_send_fresh(call, op);
-    }
+    zkl_call_send(call, op);
 }
 
 
 static void
 zkl_call_list_handler(zkl_op_t *op)
 {
+    ngx_uint_t   i;
+    zkl_child_t  child;
     zkl_call_t  *call;
 
     call = op->data;
 
-    if (call->handler == NULL) {
+    if (call->handler == NULL && call->token.seq != -1) {
         goto done;
     }
 
@@ -2092,36 +1799,59 @@ zkl_call_list_handler(zkl_op_t *op)
         goto done;
     }
 
-    if (call->type < ZKL_LIST) {
+    if (call->token.seq == -1) {
 
-        /* the claim was read; only the place was missing */
+        /* only the key is known: finds the oldest claim that has the key */
 
-        if (zkl_call_count(call, op) != NGX_OK) {
-            zkl_call_gone(call);
+        for (i = 0; i < op->nchildren; i++) {
+
+            if (zkl_name_child_read(&child, (char *) op->children[i].data,
+                                    op->children[i].len)
+                == 0
+                && child.has_id
+                && zkl_name_secret_equal(child.id.random,
+                                         call->token.id.random, ZKL_KEY)
+                && (call->token.seq == -1 || child.seq < call->token.seq))
+            {
+                call->token.id = child.id;
+                call->token.seq = child.seq;
+                call->token.mode = child.mode;
+            }
+        }
+
+        if (call->token.seq == -1) {
+            zkl_call_tell(call, ZKL_CALL_GONE);
 
         } else {
-            zkl_call_placed(call);
+            zkl_call_begin(call);
         }
 
         goto done;
     }
 
-    if (zkl_call_sort(call, op) != NGX_OK) {
+    if (call->type < ZKL_LIST) {
+
+        /* the claim was read; only the place was missing */
+
+        if (zkl_call_count(call, op) != NGX_OK) {
+            zkl_call_missing(call);
+
+        } else {
+            zkl_call_placed(call);
+        }
+
+    } else if (zkl_call_sort(call, op) != NGX_OK) {
         zkl_call_tell(call, ZKL_CALL_FAILED);
-        goto done;
-    }
 
-    if (call->ninfos == 0) {
+    } else if (call->ninfos == 0) {
         zkl_call_tell(call, ZKL_CALL_FREE);
-        goto done;
-    }
 
-    if (call->type == ZKL_COUNT) {
+    } else if (call->type == ZKL_COUNT) {
         zkl_call_tell(call, ZKL_CALL_OK);
-        goto done;
-    }
 
-    zkl_call_read(call);
+    } else {
+        zkl_call_read(call);
+    }
 
 done:
 
@@ -2135,11 +1865,13 @@ static ngx_int_t
 zkl_call_count(zkl_call_t *call, zkl_op_t *op)
 {
     int64_t      writer;
-    ngx_uint_t   i, own, there, mixes, capacity, ahead, readers, misnumbered;
+    ngx_uint_t   i, own, there, mixes, ahead, blocks, readers, capacity;
+    ngx_uint_t   misnumbered;
     zkl_child_t  child;
 
-    call->position = 0;
     ahead = 0;
+    blocks = 0;
+    readers = 0;
     there = 0;
     mixes = 1;
 
@@ -2173,60 +1905,48 @@ zkl_call_count(zkl_call_t *call, zkl_op_t *op)
         }
 
         ahead++;
-
         mixes &= zkl_view_mixes(child.mode, call->token.mode);
-
-        if (zkl_view_blocks(child.mode, call->token.mode)) {
-            call->position++;
-        }
+        blocks += zkl_view_blocks(child.mode, call->token.mode);
 
         if (child.mode != ZKL_READ && child.seq < writer) {
             writer = child.seq;
         }
     }
 
-    readers = zkl_call_readers(op, writer);
+    /* the readers ahead of the first claim that is no reader share the lock */
+
+    for (i = 0; i < op->nchildren; i++) {
+        readers += (zkl_name_child_read(&child, (char *) op->children[i].data,
+                                        op->children[i].len)
+                    == 0
+                    && child.mode == ZKL_READ && child.seq < writer);
+    }
+
     capacity = zkl_view_capacity(call->token.mode);
 
     /* a single claim of another use ahead blocks the claim */
 
-    call->infos[0].held = (mixes && call->position < capacity);
+    call->infos[0].held = (mixes && blocks < capacity);
     call->place = zkl_place(ahead, ngx_max(readers, capacity));
 
     return there ? NGX_OK : NGX_DECLINED;
 }
 
 
-/* The readers ahead of the first claim that is no reader share the lock. */
-
-static ngx_uint_t
-zkl_call_readers(zkl_op_t *op, int64_t writer)
-{
-    ngx_uint_t   i, n;
-    zkl_child_t  child;
-
-    n = 0;
-
-    for (i = 0; i < op->nchildren; i++) {
-        n += (zkl_name_child_read(&child, (char *) op->children[i].data,
-                                  op->children[i].len)
-              == 0
-              && child.mode == ZKL_READ && child.seq < writer);
-    }
-
-    return n;
-}
-
-
-/* Puts the children in order; infos gets the claims that the call describes. */
+/*
+ * Puts the children in order, sets which claims hold the lock, and a hash that
+ * changes with the claims; infos gets the claims that the call describes.
+ */
 
 static ngx_int_t
 zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
 {
-    u_char      *p;
-    ngx_str_t   *name;
-    ngx_uint_t   i, n, max;
-    zkl_info_t  *infos;
+    uint32_t        crc, sum;
+    ngx_int_t       rc;
+    ngx_str_t      *name;
+    ngx_uint_t      i, n, max;
+    zkl_info_t     *infos;
+    zkl_holders_t   holders;
 
     infos = ngx_alloc((op->nchildren + 1) * sizeof(zkl_info_t),
                       call->worker->log);
@@ -2235,7 +1955,6 @@ zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
     }
 
     for (i = 0, n = 0; i < op->nchildren; i++) {
-        ngx_memzero(&infos[n], sizeof(zkl_info_t));
 
         if (zkl_name_child_read(&infos[n].child, (char *) op->children[i].data,
                                 op->children[i].len)
@@ -2247,7 +1966,31 @@ zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
 
     ngx_qsort(infos, n, sizeof(zkl_info_t), zkl_call_compare);
 
-    zkl_call_state(call, infos, n);
+    call->total = n;
+    call->holders = 0;
+
+    ngx_memzero(&holders, sizeof(zkl_holders_t));
+    sum = 0;
+
+    ngx_crc32_init(crc);
+
+    for (i = 0; i < n; i++) {
+        name = &infos[i].name;
+
+        infos[i].held = zkl_view_count(&holders, infos[i].child.mode);
+
+        if (infos[i].held) {
+            call->holders++;
+            call->last = infos[i].child.seq;
+        }
+
+        ngx_crc32_update(&crc, name->data, name->len);
+        sum = ngx_murmur_hash2(name->data, name->len) + sum * 31;
+    }
+
+    ngx_crc32_final(crc);
+
+    call->etag = (uint64_t) crc << 32 | sum;
 
     /* all holders are described, if there are not very many */
 
@@ -2262,69 +2005,20 @@ zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
 
     n = ngx_min(n, max);
 
-    if (zkl_call_infos(call, n) != NGX_OK) {
-        ngx_free(infos);
-        return NGX_ERROR;
+    rc = zkl_call_infos(call, n);
+
+    for (i = 0; rc == NGX_OK && i < n; i++) {
+        call->infos[i].child = infos[i].child;
+        call->infos[i].held = infos[i].held;
+
+        rc = zkl_call_copy(call, &call->infos[i].name, &infos[i].name);
     }
 
     call->next = 0;
 
-    for (i = 0; i < n; i++) {
-        name = &infos[i].name;
-
-        p = ngx_alloc(name->len, call->worker->log);
-        if (p == NULL) {
-            ngx_free(infos);
-            return NGX_ERROR;
-        }
-
-        ngx_memcpy(p, name->data, name->len);
-
-        call->infos[i].child = infos[i].child;
-        call->infos[i].held = infos[i].held;
-        call->infos[i].name.data = p;
-        call->infos[i].name.len = name->len;
-    }
-
     ngx_free(infos);
 
-    return NGX_OK;
-}
-
-
-/* Sets which claims hold the lock, and a hash that changes with the claims. */
-
-static void
-zkl_call_state(zkl_call_t *call, zkl_info_t *infos, ngx_uint_t n)
-{
-    uint32_t       crc, sum;
-    ngx_uint_t     i;
-    zkl_holders_t  holders;
-
-    call->total = n;
-    call->holders = 0;
-
-    ngx_memzero(&holders, sizeof(zkl_holders_t));
-    sum = 0;
-
-    ngx_crc32_init(crc);
-
-    for (i = 0; i < n; i++) {
-        infos[i].held = zkl_view_count(&holders, infos[i].child.mode);
-
-        if (infos[i].held) {
-            call->holders++;
-            call->last = infos[i].child.seq;
-        }
-
-        ngx_crc32_update(&crc, infos[i].name.data, infos[i].name.len);
-        sum = ngx_murmur_hash2(infos[i].name.data, infos[i].name.len)
-              + sum * 31;
-    }
-
-    ngx_crc32_final(crc);
-
-    call->etag = (uint64_t) crc << 32 | sum;
+    return rc;
 }
 
 
@@ -2344,7 +2038,7 @@ zkl_call_compare(const void *one, const void *two)
 }
 
 
-/* Reads the next claims, a few at a time; tells when all were read. */
+/* Reads the next claims, a few at a time. */
 
 static void
 zkl_call_read(zkl_call_t *call)
@@ -2352,27 +2046,22 @@ zkl_call_read(zkl_call_t *call)
     zkl_op_t    *op;
     zkl_info_t  *info;
 
-    while (call->next < call->ninfos && call->reads < ZKL_READS_MAX)
-    {
+    while (call->next < call->ninfos && call->nops <= ZKL_READS_MAX) {
         info = &call->infos[call->next];
 
-        op = zkl_call_op(call, ZKL_OP_GET, &info->name, zkl_call_read_handler,
-                         info);
+        op = zkl_call_op(call, ZKL_OP_GET, &info->name, NULL,
+                         zkl_call_read_handler);
         if (op == NULL) {
             zkl_call_tell(call, ZKL_CALL_FAILED);
             return;
         }
 
-        op->turn = ZKL_TURN_LOOK;
+        op->data = info;
+        op->turn = call->looks ? ZKL_TURN_LOOK : ZKL_TURN_NONE;
 
         call->next++;
-        call->reads++;
 
         zkl_call_send(call, op);
-    }
-
-    if (call->reads == 0) {
-        zkl_call_found(call);
     }
 }
 
@@ -2380,47 +2069,39 @@ zkl_call_read(zkl_call_t *call)
 static void
 zkl_call_read_handler(zkl_op_t *op)
 {
-    zkl_call_t   *call;
-    zkl_info_t   *info;
-    zkl_record_t  record;
+    zkl_call_t  *call;
+    zkl_info_t  *info;
 
     info = op->data;
     call = info->call;
-
-    call->reads--;
 
     if (call->handler == NULL || call->step == ZKL_STEP_BEGIN) {
         goto done;
     }
 
-    if (op->rc == ZKL_UNKNOWN || op->rc == ZKL_UNSENT) {
+    if (op->rc == ZKL_UNKNOWN || op->rc == ZKL_UNSENT
+        || (!call->looks && op->rc != ZKL_OK && op->rc != ZKL_NO_NODE))
+    {
         zkl_call_failed(call, op->rc);
         goto done;
     }
 
-    /* NO_NODE: the claim is gone; NO_AUTH: the ACL hides the claim data */
-
-    if (op->rc == ZKL_OK) {
-
-        if (zkl_call_note(info, op) != NGX_OK) {
-            zkl_call_tell(call, ZKL_CALL_FAILED);
-            goto done;
-        }
-
-        if (info->child.has_id
-            && zkl_record_read(call->worker->zone, &info->child.id,
-                               &call->path, &record)
-               == ZKL_FOUND)
-        {
-            zkl_call_note_record(info, &record);
-        }
+    if (op->rc == ZKL_OK && zkl_call_describe(info, op) != NGX_OK) {
+        zkl_call_tell(call, ZKL_CALL_FAILED);
+        goto done;
     }
+
+    /* NO_NODE: the claim is gone; NO_AUTH: the ACL hides the claim data */
 
     if (op->rc == ZKL_NO_AUTH) {
         info->known = 1;
     }
 
     zkl_call_read(call);
+
+    if (call->nops == 1 && call->handler != NULL) {
+        zkl_call_found(call);
+    }
 
 done:
 
@@ -2444,16 +2125,11 @@ zkl_call_found(zkl_call_t *call)
             continue;
         }
 
-        if (i != n) {
+        /* zkl_call_infos() frees the claims at the end */
 
-            /* zkl_call_infos() frees the claims at the end */
-
-            gone = call->infos[n];
-            call->infos[n] = call->infos[i];
-            call->infos[i] = gone;
-        }
-
-        n++;
+        gone = call->infos[n];
+        call->infos[n++] = call->infos[i];
+        call->infos[i] = gone;
     }
 
     /* the claim that is first by now holds the lock */
@@ -2462,11 +2138,9 @@ zkl_call_found(zkl_call_t *call)
         call->infos[0].held = 1;
         call->holders = 1;
         call->last = call->infos[0].child.seq;
-    }
 
-    for  (i = 0; i < n && call->infos[i].held; i++) {
-        if (!call->infos[i].timed) {
-            zkl_call_note_ttl(&call->infos[i]);
+        if (!call->infos[0].timed) {
+            zkl_call_note_ttl(&call->infos[0]);
         }
     }
 
@@ -2474,44 +2148,57 @@ zkl_call_found(zkl_call_t *call)
 
     if (n != 0) {
         zkl_call_tell(call, ZKL_CALL_OK);
-        return;
-    }
 
-    /* the lock need not be free: other claims may have come meanwhile */
+    } else if (++call->tries < ZKL_LOOK_TRIES) {
 
-    if (++call->tries < ZKL_LOOK_TRIES) {
+        /* the lock need not be free: other claims may have come meanwhile */
+
         zkl_call_list(call);
-        return;
-    }
 
-    /* the lock changes hands all the time */
+    } else if (call->type == ZKL_HOLDERS && call->total != 0) {
 
-    if (call->type == ZKL_HOLDERS && call->total != 0) {
-
-        /* the claim that is first by now holds the lock, and was not read */
+        /*
+         * The lock changes hands all the time: the claim that is first by now
+         * holds the lock, and was not read.
+         */
 
         call->holders = 1;
         zkl_call_tell(call, ZKL_CALL_OK);
-        return;
-    }
 
-    zkl_call_tell(call, call->type == ZKL_FIRST ? ZKL_CALL_OK : ZKL_CALL_FREE);
+    } else {
+        zkl_call_tell(call, call->type == ZKL_FIRST ? ZKL_CALL_OK
+                                                    : ZKL_CALL_FREE);
+    }
 }
 
 
-/* Notes in infos[0] what op has read, or tells the client why op has not. */
-
-static ngx_int_t
-zkl_call_noted(zkl_call_t *call, zkl_op_t *op)
+ngx_int_t
+zkl_call_describe(zkl_info_t *info, zkl_op_t *op)
 {
-    if (op->rc != ZKL_OK) {
-        zkl_call_failed(call, op->rc);
+    zkl_call_t    *call;
+    zkl_record_t   record;
+
+    call = info->call;
+
+    info->known = 1;
+    info->durable = (op->owner == 0);
+    info->czxid = op->czxid;
+    info->since = (time_t) (op->ctime / 1000);
+
+    if (zkl_call_copy(call, &info->cdata, &op->reply) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    if (zkl_call_note(&call->infos[0], op) != NGX_OK) {
-        zkl_call_tell(call, ZKL_CALL_FAILED);
-        return NGX_ERROR;
+    if (info->child.has_id
+        && zkl_record_read(call->worker->zone, &info->child.id, &call->path,
+                           &record)
+           == ZKL_FOUND)
+    {
+        zkl_call_note_record(info, &record);
+    }
+
+    if (info->held && !info->timed) {
+        zkl_call_note_ttl(info);
     }
 
     return NGX_OK;
@@ -2519,32 +2206,19 @@ zkl_call_noted(zkl_call_t *call, zkl_op_t *op)
 
 
 ngx_int_t
-zkl_call_note(zkl_info_t *info, zkl_op_t *op)
+zkl_call_copy(zkl_call_t *call, ngx_str_t *to, ngx_str_t *from)
 {
-    info->known = 1;
-    info->durable = (op->owner == 0);
-    info->czxid = op->czxid;
-    info->since = (time_t) (op->ctime / 1000);
-
-    if (info->cdata.data != NULL) {
-
-        /* the claim is read again */
-
-        ngx_free(info->cdata.data);
-        ngx_str_null(&info->cdata);
-    }
-
-    if (op->reply.len == 0) {
+    if (from->len == 0) {
         return NGX_OK;
     }
 
-    info->cdata.data = ngx_alloc(op->reply.len, info->call->worker->log);
-    if (info->cdata.data == NULL) {
+    to->data = ngx_alloc(from->len, call->worker->log);
+    if (to->data == NULL) {
         return NGX_ERROR;
     }
 
-    info->cdata.len = op->reply.len;
-    ngx_memcpy(info->cdata.data, op->reply.data, op->reply.len);
+    to->len = from->len;
+    ngx_memcpy(to->data, from->data, from->len);
 
     return NGX_OK;
 }
@@ -2552,7 +2226,7 @@ zkl_call_note(zkl_info_t *info, zkl_op_t *op)
 
 /* For another gateway's claim: only that gateway knows when the lease ends. */
 
-void
+static void
 zkl_call_note_ttl(zkl_info_t *info)
 {
     zkl_claim_data_t  cdata;
@@ -2564,7 +2238,7 @@ zkl_call_note_ttl(zkl_info_t *info)
 }
 
 
-void
+static void
 zkl_call_note_record(zkl_info_t *info, zkl_record_t *record)
 {
     ngx_msec_int_t  left;
@@ -2662,24 +2336,16 @@ zkl_call_infos(zkl_call_t *call, ngx_uint_t n)
 static void
 zkl_call_delete(zkl_call_t *call)
 {
-    u_char     buf[ZKL_CLAIM_MAX];
-    ngx_str_t  name;
-    zkl_op_t  *op;
-
     call->step = ZKL_STEP_DELETE;
     call->nknown = 0;
 
-    if (!zkl_session_connected(call->worker->session)) {
-        return;
+    if (zkl_session_connected(call->worker->session)) {
+
+        /* a server that lags behind may not have the claim yet */
+
+        zkl_call_send_fresh(call, zkl_call_claim_op(call, ZKL_OP_GET, NULL,
+                                                    zkl_call_cdata_handler));
     }
-
-    zkl_call_name(call, &name, buf);
-
-    op = zkl_call_op(call, ZKL_OP_GET, &name, zkl_call_cdata_handler, call);
-
-    /* a server that lags behind may not have the claim yet */
-
-    zkl_call_send_fresh(call, op);
 }
 
 
@@ -2689,7 +2355,7 @@ static void
 zkl_call_cdata_handler(zkl_op_t *op)
 {
     zkl_claim_data_t  cdata;
-    zkl_op_t         *next;
+    zkl_op_t         *delete;
     zkl_call_t       *call;
 
     call = op->data;
@@ -2701,22 +2367,10 @@ zkl_call_cdata_handler(zkl_op_t *op)
     switch (op->rc) {
 
     case ZKL_OK:
-
-        /* a delete that was sent before has not happened */
-
-        call->deleted = 0;
-        call->unbumped = 0;
         break;
 
     case ZKL_NO_NODE:
-
-        if (zkl_call_rename(call) == NGX_OK) {
-            zkl_call_delete(call);
-
-        } else {
-            zkl_call_missing(call);
-        }
-
+        zkl_call_missing(call);
         goto done;
 
     case ZKL_UNKNOWN:
@@ -2746,13 +2400,13 @@ zkl_call_cdata_handler(zkl_op_t *op)
 
         /* by version, because the znode may be another claim's by now */
 
-        next = zkl_call_op(call, ZKL_OP_DELETE, NULL,
-                          zkl_call_delete_handler, call);
-        if (next != NULL) {
-            next->version = call->version;
+        delete = zkl_call_claim_op(call, ZKL_OP_DELETE, NULL,
+                                   zkl_call_delete_handler);
+        if (delete != NULL) {
+            delete->version = call->version;
         }
 
-        zkl_call_send(call, next);
+        zkl_call_send(call, delete);
         goto done;
     }
 
@@ -2770,12 +2424,7 @@ zkl_call_cdata_handler(zkl_op_t *op)
         goto done;
     }
 
-    next = zkl_call_op(call, ZKL_OP_GET, NULL, zkl_call_parent_handler, call);
-    if (next != NULL) {
-        next->whole = 1;
-    }
-
-    zkl_call_send(call, next);
+    zkl_call_bump(call);
 
 done:
 
@@ -2783,39 +2432,58 @@ done:
 }
 
 
+/* Sets the lock's znode to the data that were read, with an owed delete. */
+
 static void
 zkl_call_parent_handler(zkl_op_t *op)
 {
-    u_char       buf[ZKL_CLAIM_MAX];
-    ngx_str_t    name;
+    zkl_rc_e     rc;
+    ngx_uint_t   deletes;
     zkl_op_t    *set, *delete;
     zkl_call_t  *call;
 
     call = op->data;
+    deletes = (call->step == ZKL_STEP_DELETE);
+    delete = NULL;
+    set = NULL;
+    rc = op->rc;
 
-    if (op->rc == ZKL_UNKNOWN || op->rc == ZKL_UNSENT) {
-        goto done;
+    if (deletes) {
+
+        if (rc == ZKL_UNKNOWN || rc == ZKL_UNSENT) {
+            goto done;
+        }
+
+        delete = zkl_call_claim_op(call, ZKL_OP_DELETE, NULL,
+                                   zkl_call_delete_handler);
+        if (delete == NULL) {
+            goto done;
+        }
     }
 
-    zkl_call_name(call, &name, buf);
-
-    delete = zkl_call_op(call, ZKL_OP_DELETE, &name, zkl_call_delete_handler,
-                         call);
-    if (delete == NULL) {
-        goto done;
+    if (rc == ZKL_OK && !op->cut) {
+        rc = ZKL_UNSENT;
+        set = zkl_call_op(call, ZKL_OP_SET, NULL, &op->reply,
+                          deletes ? zkl_call_bound_handler
+                                  : zkl_call_bump_handler);
     }
 
-    set = zkl_call_bump_op(call, op, zkl_call_bumped_handler);
+    if (deletes) {
+        call->bound = (set != NULL);
+        call->sets += call->bound;
 
-    delete->version = call->version;
-    delete->gather = (set != NULL);
-    zkl_call_send(call, delete);
+        delete->version = call->version;
+        delete->gather = call->bound;
+        zkl_call_send(call, delete);
+    }
 
     if (set != NULL) {
-        set->gather = 1;
-        call->unbumped = 1;
-        call->sets++;
+        set->version = op->version;
+        set->gather = deletes;
         zkl_call_send(call, set);
+
+    } else if (!deletes) {
+        zkl_call_bumped(call, rc);
     }
 
 done:
@@ -2831,20 +2499,18 @@ done:
  */
 
 static void
-zkl_call_bumped_handler(zkl_op_t *op)
+zkl_call_bound_handler(zkl_op_t *op)
 {
     zkl_call_t  *call;
 
     call = op->data;
     call->sets--;
 
-    if (call->deleted && op->rc == ZKL_CHANGED) {
+    if (call->step == ZKL_STEP_BUMP && op->rc == ZKL_CHANGED) {
         zkl_call_bump(call);
 
-    } else if (call->deleted || op->rc == ZKL_NO_AUTH
-               || op->rc == ZKL_REFUSED || op->rc == ZKL_OVER_QUOTA)
-    {
-        zkl_call_bump_end(call, op->rc);
+    } else {
+        zkl_call_bumped(call, op->rc);
     }
 
     zkl_call_op_end(call);
@@ -2852,8 +2518,9 @@ zkl_call_bumped_handler(zkl_op_t *op)
 
 
 /*
- * Sets the lock's znode to the present data, behind a change of a claim: all
- * gateways with claims of the lock list the lock.
+ * Sets the lock's znode to the present data, with or behind a change of a
+ * claim: all gateways with claims of the lock list the lock.  Without memory
+ * the sweep tries again.
  */
 
 static void
@@ -2866,36 +2533,12 @@ zkl_call_bump(zkl_call_t *call)
         return;
     }
 
-    get = zkl_call_op(call, ZKL_OP_GET, NULL, zkl_call_bump_read_handler,
-                      call);
-    if (get == NULL) {
-        zkl_call_bump_end(call, ZKL_UNSENT);
-        return;
+    get = zkl_call_op(call, ZKL_OP_GET, NULL, NULL, zkl_call_parent_handler);
+
+    if (get != NULL) {
+        get->whole = 1;
+        zkl_call_send(call, get);
     }
-
-    get->whole = 1;
-    zkl_call_send(call, get);
-}
-
-
-static void
-zkl_call_bump_read_handler(zkl_op_t *op)
-{
-    zkl_op_t    *set;
-    zkl_call_t  *call;
-
-    call = op->data;
-    set = zkl_call_bump_op(call, op, zkl_call_bump_handler);
-
-    if (set != NULL) {
-        zkl_call_send(call, set);
-
-    } else {
-        zkl_call_bump_end(call, op->rc == ZKL_OK && !op->cut ? ZKL_UNSENT
-                                                             : op->rc);
-    }
-
-    zkl_call_op_end(call);
 }
 
 
@@ -2908,63 +2551,28 @@ zkl_call_bump_handler(zkl_op_t *op)
 
     call = op->data;
 
-    zkl_call_bump_end(call, op->rc);
+    zkl_call_bumped(call, op->rc);
     zkl_call_op_end(call);
 }
 
 
 /*
  * The lock's znode is set, or cannot be set: a release is told.  If it is not
- * known whether the znode is set, the release begins again with the next
+ * known whether the znode is set, the call sets the znode again with the next
  * connection, or with the sweep.
  */
 
 static void
-zkl_call_bump_end(zkl_call_t *call, zkl_rc_e rc)
+zkl_call_bumped(zkl_call_t *call, zkl_rc_e rc)
 {
-    if (!call->unbumped) {
-        return;
+    if (rc == ZKL_NO_AUTH || rc == ZKL_REFUSED || rc == ZKL_OVER_QUOTA) {
+        call->bound = 0;
     }
 
-    if (rc == ZKL_UNKNOWN || rc == ZKL_UNSENT) {
-        call->step = ZKL_STEP_DELETE;
-        call->tries++;
-        return;
-    }
-
-    call->unbumped = 0;
-
-    if (call->deleted) {
+    if (call->step == ZKL_STEP_BUMP && rc != ZKL_UNKNOWN && rc != ZKL_UNSENT) {
+        call->step = ZKL_STEP_OP;
         zkl_call_tell(call, ZKL_CALL_OK);
     }
-}
-
-
-/*
- * Sets the lock's znode to the data that get has read; NULL if get has not read
- * all data, or there is no memory.
- */
-
-static zkl_op_t *
-zkl_call_bump_op(zkl_call_t *call, zkl_op_t *get, zkl_op_pt handler)
-{
-    zkl_op_t  *op;
-
-    if (get->rc != ZKL_OK || get->cut) {
-        return NULL;
-    }
-
-    op = zkl_op_new(call->worker->session, ZKL_OP_SET, &call->path, NULL,
-                    &get->reply);
-    if (op == NULL) {
-        return NULL;
-    }
-
-    op->version = get->version;
-    op->handler = handler;
-    op->data = call;
-
-    return op;
 }
 
 
@@ -2979,17 +2587,10 @@ zkl_call_delete_handler(zkl_op_t *op)
 
     case ZKL_OK:
         zkl_journal_deleted(call);
-        call->step = ZKL_STEP_OP;
         zkl_call_deleted(call);
         break;
 
     case ZKL_NO_NODE:
-
-        if (zkl_call_rename(call) == NGX_OK) {
-            zkl_call_delete(call);
-            break;
-        }
-
         zkl_call_missing(call);
         break;
 
@@ -3020,46 +2621,16 @@ zkl_call_delete_handler(zkl_op_t *op)
 static void
 zkl_call_deleted(zkl_call_t *call)
 {
-    call->deleted = 1;
-
-    if (!call->unbumped) {
+    if (!call->bound) {
+        call->step = ZKL_STEP_OP;
         zkl_call_tell(call, ZKL_CALL_OK);
-
-    } else if (call->sets == 0) {
-        zkl_call_bump(call);
+        return;
     }
-}
 
+    call->step = ZKL_STEP_BUMP;
 
-/*
- * The claim's znode is not there.  If an earlier try of a release may have
- * deleted the znode, the claim was released.  Any other client is told that the
- * claim is gone, and why: the claim's worker may be about to note the reason.
- */
-
-static void
-zkl_call_missing(zkl_call_t *call)
-{
-    zkl_zone_t    *zone;
-    zkl_record_t   record;
-
-    zone = call->worker->zone;
-    call->step = ZKL_STEP_OP;
-
-    if (call->tries != 0) {
-        zkl_call_deleted(call);
-
-    } else if (call->handler != NULL
-               && ngx_current_msec - call->asked < ZKL_SIBLING_WAIT
-               && zkl_record_read(zone, &call->token.id, &call->path, &record)
-                  == ZKL_FOUND
-               && zkl_record_ended(zone, &call->token, &call->path)
-                  == ZKL_ENDING_UNKNOWN)
-    {
-        zkl_call_poll(call);
-
-    } else {
-        zkl_call_tell(call, ZKL_CALL_GONE);
+    if (call->sets == 0) {
+        zkl_call_bump(call);
     }
 }
 
@@ -3073,103 +2644,230 @@ zkl_call_missing(zkl_call_t *call)
  */
 
 
-/* The claim data were read into infos[0]. */
+/*
+ * The claim data were read into infos[0].  The gateway that carries out a
+ * request writes the claim data without the request.  So does the gateway that
+ * mends a mark, which a Curator client may have written over a request that the
+ * gateway had not read: then the outcome is not known.
+ */
 
 static void
-zkl_call_remote(zkl_call_t *call, const char *want)
+zkl_call_remote(zkl_call_t *call, zkl_claim_data_t *cdata)
 {
-    char              text[ZKL_CLAIM_DATA_MAX];
-    size_t            index_at;
-    ngx_str_t         value;
-    zkl_claim_data_t  cdata;
-    zkl_info_t       *info;
+    u_char  *p;
 
-    info = &call->infos[0];
-
-    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
-
-    if (cdata.index < 0 && !cdata.revoke) {
-        zkl_call_tell(call, ZKL_CALL_FOREIGN);
+    if (call->remote && call->type != ZKL_DOWNGRADE
+        && cdata->index >= 0 && cdata->want_len == 0)
+    {
+        zkl_call_tell(call, cdata->mended == call->mended
+                            ? ZKL_CALL_OK
+                            : ZKL_CALL_UNREACHABLE);
         return;
     }
 
-    /* the claim data have room for one request; a mark is mended first */
+    if (cdata->index < 0 && !cdata->revoke) {
+        zkl_call_tell(call, ZKL_CALL_FOREIGN);
+        return;
+    }
 
     if (call->remote) {
         zkl_call_poll(call);
         return;
     }
 
-    if (cdata.index < 0 || cdata.want_len != 0) {
+    /* the claim data have room for one request; a mark is mended first */
+
+    if (cdata->index < 0 || cdata->want_len != 0) {
         zkl_call_contend(call);
         return;
     }
 
     if (call->type == ZKL_HOLD && call->ttl != 0) {
-        cdata.ttl = (int64_t) call->ttl;
+        cdata->ttl = (int64_t) call->ttl;
     }
 
     /* this call's client may be the first to be told that the claim is held */
 
-    cdata.renewals += (call->type == ZKL_HOLD || cdata.async);
-    cdata.async = 0;
+    cdata->renewals += (call->type == ZKL_HOLD || cdata->async);
+    cdata->async = 0;
 
-    /* a number lets the claim's gateway tell two equal requests apart */
+    p = (u_char *) cdata->want;
 
     if (call->type == ZKL_DOWNGRADE) {
-        cdata.want_len = ngx_sprintf((u_char *) cdata.want, "%s", want)
-                         - (u_char *) cdata.want;
+        p = ngx_cpymem(p, "shared", sizeof("shared") - 1);
 
     } else {
-        cdata.want_len = ngx_sprintf((u_char *) cdata.want, "%s-%08xD", want,
-                                     (uint32_t) ngx_random())
-                         - (u_char *) cdata.want;
+
+        /* a number lets the claim's gateway tell two equal requests apart */
+
+        p = ngx_sprintf(p, "%s-%08xD", call->type == ZKL_HOLD ? "hold" : "drop",
+                        (uint32_t) ngx_random());
     }
 
-    cdata.want[cdata.want_len] = '\0';
+    *p = '\0';
 
-    call->mended = cdata.mended;
+    cdata->want_len = p - (u_char *) cdata->want;
+    call->mended = cdata->mended;
 
-    value.len = zkl_claim_data_write(text, &cdata, &index_at);
-    value.data = (u_char *) text;
+    zkl_call_write(call, cdata);
+}
 
-    zkl_call_write(call, &value, call->version, zkl_call_remote_handler);
+
+/* Shares a held claim that was read, until the znode has a reader's name. */
+
+static void
+zkl_call_downgrade(zkl_call_t *call, zkl_claim_data_t *cdata)
+{
+    if (call->token.mode == ZKL_READ) {
+        zkl_call_tell(call, ZKL_CALL_OK);
+
+    } else if (call->token.mode != ZKL_MUTEX && call->token.mode != ZKL_WRITE) {
+        zkl_call_tell(call, ZKL_CALL_CONFLICT);
+
+    } else if (call->reply == ZKL_REPLY_ABSENT) {
+        zkl_call_remote(call, cdata);
+
+    } else {
+        zkl_call_ask(call, NULL);
+    }
 }
 
 
 static void
-zkl_call_remote_handler(zkl_op_t *op)
+zkl_call_revoke_handler(zkl_op_t *op)
 {
-    zkl_call_t  *call;
+    zkl_claim_data_t  cdata;
+    zkl_call_t       *call;
 
     call = op->data;
+
+    if (op->rc == ZKL_OK && call->node && !zkl_node_asked(call, op)) {
+        op->rc = ZKL_NO_NODE;
+    }
+
+    if (op->rc == ZKL_NO_NODE) {
+        zkl_call_tell(call, ZKL_CALL_GONE);
+        goto done;
+    }
+
+    if (op->rc != ZKL_OK) {
+        zkl_call_failed(call, op->rc);
+        goto done;
+    }
+
+    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
+
+    if (cdata.revoke) {
+        zkl_call_tell(call, ZKL_CALL_OK);
+
+    } else if (cdata.index < 0 && call->node) {
+
+        /* only recipes with a queue know Curator's mark */
+
+        zkl_call_tell(call, ZKL_CALL_FOREIGN);
+
+    } else {
+        cdata.revoke = 1;
+        call->version = op->version;
+
+        zkl_call_write(call, &cdata);
+    }
+
+done:
+
+    zkl_call_op_end(call);
+}
+
+
+/* Data that are no claim data become Curator's mark. */
+
+static void
+zkl_call_write(zkl_call_t *call, zkl_claim_data_t *cdata)
+{
+    char        text[ZKL_CLAIM_DATA_MAX];
+    size_t      index_at;
+    ngx_str_t   value;
+    zkl_op_t   *op;
+
+    if (cdata->index >= 0) {
+        value.len = zkl_claim_data_write(text, cdata, &index_at);
+        value.data = (u_char *) text;
+
+    } else {
+        ngx_str_set(&value, ZKL_REVOKE_MARK);
+    }
+
+    op = zkl_call_claim_op(call, ZKL_OP_SET, &value, zkl_call_write_handler);
+
+    if (op != NULL) {
+        op->version = call->version;
+    }
+
+    zkl_call_send(call, op);
+}
+
+
+static void
+zkl_call_write_handler(zkl_op_t *op)
+{
+    ngx_uint_t   renews;
+    zkl_call_t  *call;
+    zkl_info_t  *info;
+
+    call = op->data;
+    info = call->infos;
+
+    renews = (call->type == ZKL_RENEW || call->type == ZKL_INSPECT);
 
     switch (op->rc) {
 
     case ZKL_OK:
-        call->remote = 1;
+
+        if (renews) {
+
+            if (info->held) {
+                info->expires = info->ttl;
+                info->timed = 1;
+            }
+
+            zkl_call_tell(call, ZKL_CALL_OK);
+            break;
+        }
+
         zkl_call_bump(call);
+
+        if (call->type == ZKL_REVOKE) {
+            zkl_call_tell(call, ZKL_CALL_OK);
+            break;
+        }
+
+        call->remote = 1;
         zkl_call_poll(call);
         break;
 
-    case ZKL_CHANGED:
-        zkl_call_contend(call);
+    case ZKL_NO_NODE:
+        zkl_call_missing(call);
         break;
 
-    case ZKL_NO_NODE:
+    case ZKL_CHANGED:
 
-        if (zkl_call_rename(call) == NGX_OK) {
-            zkl_call_poll(call);
+        if (call->type == ZKL_REVOKE) {
+            zkl_call_begin(call);
+
+        } else if (renews && call->handler != NULL
+                   && ++call->tries < ZKL_SET_TRIES)
+        {
+            zkl_call_inspect(call);
 
         } else {
-            zkl_call_tell(call, ZKL_CALL_GONE);
+            zkl_call_contend(call);
         }
 
         break;
 
     case ZKL_UNKNOWN:
 
-        if (call->type != ZKL_DOWNGRADE) {
+        if (call->type == ZKL_HOLD || call->type == ZKL_RELEASE) {
 
             /* the request may be done by now, and a repeat would be, too */
 
@@ -3185,187 +2883,4 @@ zkl_call_remote_handler(zkl_op_t *op)
     }
 
     zkl_call_op_end(call);
-}
-
-
-/*
- * What has become of the request, by the claim data that were read.  NGX_OK:
- * the request was carried out; NGX_AGAIN: not so far; NGX_DECLINED: not known.
- *
- * The gateway that carries out a request writes the claim data without the
- * request.  So does the gateway that mends a mark, which a Curator client may
- * have written over a request that the gateway had not read.
- */
-
-static ngx_int_t
-zkl_call_remote_done(zkl_call_t *call)
-{
-    zkl_claim_data_t  cdata;
-    zkl_info_t       *info;
-
-    info = &call->infos[0];
-
-    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
-
-    if (cdata.index >= 0 && cdata.want_len == 0) {
-        return (cdata.mended == call->mended) ? NGX_OK : NGX_DECLINED;
-    }
-
-    return NGX_AGAIN;
-}
-
-
-/* Shares a held claim that was read, until the znode has a reader's name. */
-
-static void
-zkl_call_downgrade(zkl_call_t *call)
-{
-    if (call->token.mode == ZKL_READ) {
-        zkl_call_tell(call, ZKL_CALL_OK);
-        return;
-    }
-
-    if (call->token.mode != ZKL_MUTEX && call->token.mode != ZKL_WRITE) {
-        zkl_call_tell(call, ZKL_CALL_CONFLICT);
-        return;
-    }
-
-    if (call->reply == ZKL_REPLY_ABSENT) {
-        zkl_call_remote(call, "shared");
-
-    } else {
-        zkl_call_ask(call, 0);
-    }
-}
-
-
-/*
- * Asks the holder to let go: by the claim data of a gateway's claim, else by
- * Curator's mark.
- */
-
-static void
-zkl_call_revoke(zkl_call_t *call)
-{
-    u_char     buf[ZKL_CLAIM_MAX];
-    ngx_str_t  name;
-    zkl_op_t  *op;
-
-    zkl_call_name(call, &name, buf);
-
-    op = zkl_call_op(call, ZKL_OP_GET, &name, zkl_call_revoke_handler, call);
-
-    zkl_call_send(call, op);
-}
-
-
-static void
-zkl_call_revoke_handler(zkl_op_t *op)
-{
-    char              text[ZKL_CLAIM_DATA_MAX];
-    size_t            index_at;
-    ngx_str_t         value;
-    zkl_claim_data_t  cdata;
-    zkl_call_t       *call;
-
-    call = op->data;
-
-    if (op->rc == ZKL_OK && call->node && !zkl_node_asked(call, op)) {
-        op->rc = ZKL_NO_NODE;
-    }
-
-    if (op->rc != ZKL_OK) {
-
-        if (op->rc == ZKL_NO_NODE) {
-            zkl_call_tell(call, ZKL_CALL_GONE);
-
-        } else {
-            zkl_call_failed(call, op->rc);
-        }
-
-        goto done;
-    }
-
-    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
-
-    if (cdata.revoke) {
-        zkl_call_tell(call, ZKL_CALL_OK);
-        goto done;
-    }
-
-    if (cdata.index < 0 && call->node) {
-
-        /* only recipes with a queue know Curator's mark */
-
-        zkl_call_tell(call, ZKL_CALL_FOREIGN);
-        goto done;
-    }
-
-    if (cdata.index >= 0) {
-        cdata.revoke = 1;
-        value.len = zkl_claim_data_write(text, &cdata, &index_at);
-        value.data = (u_char *) text;
-
-    } else {
-        ngx_str_set(&value, ZKL_REVOKE_MARK);
-    }
-
-    zkl_call_write(call, &value, op->version, zkl_call_revoked_handler);
-
-done:
-
-    zkl_call_op_end(call);
-}
-
-
-static void
-zkl_call_revoked_handler(zkl_op_t *op)
-{
-    zkl_call_t  *call;
-
-    call = op->data;
-
-    switch (op->rc) {
-
-    case ZKL_OK:
-        zkl_call_bump(call);
-        zkl_call_tell(call, ZKL_CALL_OK);
-        break;
-
-    case ZKL_CHANGED:
-        zkl_call_revoke(call);
-        break;
-
-    case ZKL_NO_NODE:
-        zkl_call_tell(call, ZKL_CALL_GONE);
-        break;
-
-    default:
-        zkl_call_failed(call, op->rc);
-        break;
-    }
-
-    zkl_call_op_end(call);
-}
-
-
-static void
-zkl_call_write(zkl_call_t *call, ngx_str_t *value, int32_t version,
-    zkl_op_pt handler)
-{
-    u_char     buf[ZKL_CLAIM_MAX];
-    ngx_str_t  name;
-    zkl_op_t  *op;
-
-    zkl_call_name(call, &name, buf);
-
-    op = zkl_op_new(call->worker->session, ZKL_OP_SET, &call->path, &name,
-                    value);
-    if (op != NULL) {
-        op->version = version;
-        op->handler = handler;
-        op->data = call;
-    }
-
-    zkl_call_send(call, op);
 }

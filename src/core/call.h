@@ -61,21 +61,63 @@ typedef enum {
 } zkl_answer_e;
 
 
-/* what a call waits for; call.c says what comes next */
+/*
+ * What a call waits for:
+ *
+ *   step      comes from             waits for                 then
+ *   -------   --------------------   -----------------------   ------------
+ *   OP        each step, when its    the handler of an         each step
+ *             event has come         operation; or, posted,
+ *                                    to tell the client
+ *   BEGIN     any: ZooKeeper does    zkl_call_connected()      OP: begins
+ *             not answer
+ *   POLL      OP: the claim may      the timer                 OP: begins
+ *             change in a moment
+ *   SIBLING   OP: asked a sibling    the ring, or the timer    OP: replied
+ *   CLAIM     OP: asked the claim    the claim's listener      OP: replied
+ *             of this worker
+ *   DELETE    OP: ZooKeeper has to   the answer to the         OP, BUMP
+ *             delete the claim       delete, which each
+ *                                    zkl_call_connected()
+ *                                    sends again
+ *   BUMP      DELETE: deleted, but   the answer to the set,    OP
+ *             the lock's znode is    which each
+ *             not set                zkl_call_connected()
+ *                                    sends again
+ *
+ * a call that looks, and the look that such calls share:
+ *
+ *   LOOK      OP: shares a look      the look's TELL; a        OP: is told,
+ *                                    look: the end of the      or begins
+ *                                    look ahead
+ *   TURN      OP: too many           a turn, when another      SENT
+ *             looks are under way    look ends
+ *   SENT      OP, TURN: no call      the answers               TELL
+ *             may share the look
+ *             any more
+ *   TELL      any: has the result    the calls to be told, a   the end
+ *                                    few in a turn of the
+ *                                    event loop
+ *
+ * The handler goes on after the event, and zkl_call_connected() is called with
+ * each connection, and once a second while ZooKeeper answers.  The timeout
+ * tells the client in any step.  The call ends when the client was told or has
+ * left and no operation is under way, unless the step is DELETE, BUMP or TELL,
+ * or a release waits in SIBLING or CLAIM.
+ */
 
 typedef enum {
-    ZKL_STEP_OP = 0,                    /* an operation, whose handler goes on;
-                                           or nothing */
-    ZKL_STEP_BEGIN,                     /* ZooKeeper's answers */
-    ZKL_STEP_POLL,                      /* the time to read the claim again */
-    ZKL_STEP_LOOK,                      /* a look that the call shares, or that
-                                           is ahead */
-    ZKL_STEP_TURN,                      /* a turn to look, in worker->looks */
-    ZKL_STEP_TELL,                      /* a look, until all that share the look
-                                           were told */
-    ZKL_STEP_SIBLING,                   /* a sibling, which was asked */
-    ZKL_STEP_CLAIM,                     /* this worker's claim */
-    ZKL_STEP_DELETE                     /* a delete that is owed */
+    ZKL_STEP_OP = 0,
+    ZKL_STEP_BEGIN,
+    ZKL_STEP_POLL,
+    ZKL_STEP_SIBLING,
+    ZKL_STEP_CLAIM,
+    ZKL_STEP_DELETE,
+    ZKL_STEP_BUMP,
+    ZKL_STEP_LOOK,
+    ZKL_STEP_TURN,
+    ZKL_STEP_SENT,
+    ZKL_STEP_TELL
 } zkl_step_e;
 
 
@@ -134,14 +176,12 @@ struct zkl_call_s {
                                                    token; or "" */
     ngx_msec_t                         ttl;
     ngx_msec_t                         grace;   /* INSPECT, 0: none */
-    zkl_mode_t                         mode;    /* of the token as given */
 
     zkl_call_pt                        handler; /* NULL: told, or abandoned */
     void                              *data;
 
     ngx_uint_t                         nops;    /* operations under way, and a
                                                    handler that is called */
-    ngx_uint_t                         reads;   /* GETs of infos under way */
     ngx_queue_t                        turn;    /* worker->looks, in TURN; or
                                                    look->sharers, in LOOK */
     zkl_call_t                        *look;    /* that the call shares, or
@@ -155,7 +195,10 @@ struct zkl_call_s {
     ngx_event_t                        over;    /* the call's timeout */
     ngx_uint_t                         errand;  /* to a sibling, or
                                                    ZKL_NO_ERRAND */
-    zkl_served_t                       served;  /* in CLAIM */
+    zkl_served_t                       served;  /* in CLAIM; done is COUNTED: a
+                                                   hold may be counted, though
+                                                   the call is told
+                                                   UNREACHABLE */
     zkl_reply_e                        reply;   /* of the claim's worker */
 
     zkl_info_t                        *infos;
@@ -172,8 +215,6 @@ struct zkl_call_s {
                                                    known */
     ngx_str_t                          owner;   /* of a claim that the call
                                                    deletes, for the journal */
-    ngx_uint_t                         position;    /* claims ahead of a mode
-                                                       that blocks */
     ngx_uint_t                         place;       /* claims ahead that wait;
                                                        0: next */
 
@@ -191,11 +232,6 @@ struct zkl_call_s {
     ngx_msec_t                         asked;       /* when the call began, or
                                                        began again */
 
-    unsigned                           other:1;     /* the other name was tried
-                                                       already */
-    unsigned                           counts:1;    /* a hold may be counted,
-                                                       though the call is told
-                                                       UNREACHABLE */
     unsigned                           remote:1;    /* the remote request is
                                                        written */
     unsigned                           pending:1;   /* the claim is not granted
@@ -203,20 +239,14 @@ struct zkl_call_s {
     unsigned                           due:1;       /* the same, and a list has
                                                        shown no claim ahead */
     unsigned                           shared:1;    /* is a look */
-    unsigned                           begun:1;     /* the look is sent: no call
-                                                       may share it any more */
-    unsigned                           current:1;   /* the look is in
-                                                       worker->looking */
     unsigned                           looks:1;     /* the look has a turn */
     unsigned                           node:1;      /* the lock is one znode */
     unsigned                           recent:1;    /* the session has read
                                                        afresh before */
     unsigned                           forced:1;    /* by an operator */
-    unsigned                           deleted:1;   /* the claim's znode is
-                                                       gone */
-    unsigned                           unbumped:1;  /* the lock's znode is to be
-                                                       set before the client is
-                                                       told */
+    unsigned                           bound:1;     /* the client is told of the
+                                                       delete when the lock's
+                                                       znode is set */
     unsigned                           answer:4;    /* for zkl_call_post() */
 };
 
@@ -266,6 +296,8 @@ ngx_uint_t zkl_call_granted(zkl_claim_data_t *cdata);
 /* The claim's worker has replied; rung() finds a sibling's reply. */
 void zkl_call_replied(zkl_call_t *call, zkl_reply_e reply);
 void zkl_call_rung(zkl_call_t *call);
+/* What a client is told of an operation that has failed. */
+zkl_answer_e zkl_call_answer(zkl_rc_e rc);
 
 
 /* for the worker */
@@ -278,15 +310,19 @@ void zkl_call_discard(zkl_call_t *call);
 /* for node.c */
 
 
-/* Notes in info what op has read, or what the data or the record tell. */
-ngx_int_t zkl_call_note(zkl_info_t *info, zkl_op_t *op);
-void zkl_call_note_ttl(zkl_info_t *info);
-void zkl_call_note_record(zkl_info_t *info, zkl_record_t *record);
+/*
+ * Notes in info what op has read, what the record tells, and of a holder whose
+ * gateway is another what the claim data tell.
+ */
+ngx_int_t zkl_call_describe(zkl_info_t *info, zkl_op_t *op);
+/* Allocates a copy, which zkl_call_infos() frees; nothing if from is empty. */
+ngx_int_t zkl_call_copy(zkl_call_t *call, ngx_str_t *to, ngx_str_t *from);
+/* Frees the claims, and makes room for n. */
 ngx_int_t zkl_call_infos(zkl_call_t *call, ngx_uint_t n);
 
 
 zkl_op_t *zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name,
-    zkl_op_pt handler, void *data);
+    ngx_str_t *value, zkl_op_pt handler);
 /* For a GET or a LIST: what is read is no older than this call. */
 void zkl_call_send_fresh(zkl_call_t *call, zkl_op_t *op);
 /* An operation has ended; the call may be freed. */

@@ -544,7 +544,7 @@ zkl_node_look(zkl_call_t *call)
 {
     zkl_op_t  *op;
 
-    op = zkl_call_op(call, ZKL_OP_GET, NULL, zkl_node_look_handler, call);
+    op = zkl_call_op(call, ZKL_OP_GET, NULL, NULL, zkl_node_look_handler);
 
     zkl_call_send_fresh(call, op);
 }
@@ -610,9 +610,9 @@ static ngx_int_t
 zkl_node_note(zkl_call_t *call, zkl_op_t *op)
 {
     u_char            buf[ZKL_NODE_NAME];
+    ngx_str_t         name;
     zkl_claim_data_t  cdata;
     zkl_info_t       *info;
-    zkl_record_t      record;
 
     if (zkl_call_infos(call, 1) != NGX_OK) {
         return NGX_ERROR;
@@ -620,21 +620,10 @@ zkl_node_note(zkl_call_t *call, zkl_op_t *op)
 
     info = &call->infos[0];
 
-    if (zkl_call_note(info, op) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
     /* the path is the same for all claims of the lock: the czxid is the name */
 
-    (void) ngx_sprintf(buf, "%016xL", op->czxid);
-
-    info->name.data = ngx_alloc(sizeof(buf), call->worker->log);
-    if (info->name.data == NULL) {
-        return NGX_ERROR;
-    }
-
-    info->name.len = sizeof(buf);
-    ngx_memcpy(info->name.data, buf, sizeof(buf));
+    name.data = buf;
+    name.len = ngx_sprintf(buf, "%016xL", op->czxid) - buf;
 
     zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
@@ -643,15 +632,10 @@ zkl_node_note(zkl_call_t *call, zkl_op_t *op)
     info->child.id = cdata.id;
     info->held = 1;
 
-    if (cdata.has_id
-        && zkl_record_read(call->worker->zone, &cdata.id, &call->path, &record)
-           == ZKL_FOUND)
+    if (zkl_call_copy(call, &info->name, &name) != NGX_OK
+        || zkl_call_describe(info, op) != NGX_OK)
     {
-        zkl_call_note_record(info, &record);
-    }
-
-    if (!info->timed) {
-        zkl_call_note_ttl(info);
+        return NGX_ERROR;
     }
 
     call->nknown = 1;

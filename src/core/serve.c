@@ -18,13 +18,9 @@
 #include "core/serve.h"
 
 
-static zkl_reply_e zkl_serve_held(zkl_claim_t *claim, zkl_errand_t *errand,
-    zkl_served_t *served);
 static zkl_reply_e zkl_serve_release(zkl_claim_t *claim,
     zkl_errand_t *errand, zkl_served_t *served);
 static ngx_int_t zkl_serve_begin(zkl_served_t *served, zkl_errand_e state);
-static zkl_reply_e zkl_serve_later(zkl_served_t *served, zkl_reply_e done,
-    zkl_reply_e gone);
 static void zkl_serve_handler(void *data, zkl_rc_e rc);
 
 
@@ -33,6 +29,8 @@ zkl_serve(zkl_claim_t *claim, zkl_errand_t *errand, zkl_served_t *served)
 {
     served->listener.handler = zkl_serve_handler;
     served->listener.data = served;
+    served->done = ZKL_REPLY_OK;
+    served->gone = ZKL_REPLY_ANSWER + ZKL_CALL_GONE;
 
     if (claim->entry.seq != errand->seq) {
         return ZKL_REPLY_ABSENT;
@@ -42,10 +40,6 @@ zkl_serve(zkl_claim_t *claim, zkl_errand_t *errand, zkl_served_t *served)
         return zkl_serve_release(claim, errand, served);
     }
 
-    if (claim->state == ZKL_HELD) {
-        return zkl_serve_held(claim, errand, served);
-    }
-
     if (claim->state == ZKL_TAKE) {
 
         /* another session may count the lease: only ZooKeeper knows */
@@ -53,20 +47,17 @@ zkl_serve(zkl_claim_t *claim, zkl_errand_t *errand, zkl_served_t *served)
         return ZKL_REPLY_ABSENT;
     }
 
-    if (claim->state != ZKL_WAIT
-        || (errand->type == ZKL_INSPECT
-            && zkl_claim_keep(claim, errand->grace) != NGX_OK))
+    if (claim->state == ZKL_WAIT
+        && (errand->type != ZKL_INSPECT
+            || zkl_claim_keep(claim, errand->grace) == NGX_OK))
     {
+        return ZKL_REPLY_WAITS;
+    }
+
+    if (claim->state != ZKL_HELD) {
         return ZKL_REPLY_OVER;
     }
 
-    return ZKL_REPLY_WAITS;
-}
-
-
-static zkl_reply_e
-zkl_serve_held(zkl_claim_t *claim, zkl_errand_t *errand, zkl_served_t *served)
-{
     switch (errand->type) {
 
     case ZKL_RENEW:
@@ -87,18 +78,16 @@ zkl_serve_held(zkl_claim_t *claim, zkl_errand_t *errand, zkl_served_t *served)
         }
 
         if (errand->type == ZKL_HOLD) {
+            served->done = ZKL_REPLY_COUNTED;
+
             return zkl_claim_hold(claim, 0, &served->listener) == NGX_OK
-                   ? zkl_serve_later(served, ZKL_REPLY_COUNTED,
-                                     ZKL_REPLY_ANSWER + ZKL_CALL_GONE)
-                   : ZKL_REPLY_OVER;
+                   ? ZKL_REPLY_LATER : ZKL_REPLY_OVER;
         }
 
         /* a session that takes the claim over has to know the longer ttl */
 
         return zkl_claim_told(claim, &served->listener) == NGX_AGAIN
-               ? zkl_serve_later(served, ZKL_REPLY_OK,
-                                 ZKL_REPLY_ANSWER + ZKL_CALL_GONE)
-               : ZKL_REPLY_OK;
+               ? ZKL_REPLY_LATER : ZKL_REPLY_OK;
 
     default: /* ZKL_DOWNGRADE, ZKL_INSPECT */
 
@@ -154,11 +143,14 @@ zkl_serve_release(zkl_claim_t *claim, zkl_errand_t *errand,
             return ZKL_REPLY_NONE;
         }
 
-        (void) zkl_claim_hold(claim, 1, &served->listener);
-
         /* a hold that was taken away is gone with the claim */
 
-        return zkl_serve_later(served, ZKL_REPLY_COUNTED, ZKL_REPLY_OK);
+        served->done = ZKL_REPLY_COUNTED;
+        served->gone = ZKL_REPLY_OK;
+
+        (void) zkl_claim_hold(claim, 1, &served->listener);
+
+        return ZKL_REPLY_LATER;
     }
 
     if (claim->state != ZKL_TAKE
@@ -180,9 +172,6 @@ zkl_serve_release(zkl_claim_t *claim, zkl_errand_t *errand,
         zkl_claim_release(claim, NULL);
         return ZKL_REPLY_ABSENT;
     }
-
-    (void) zkl_serve_later(served, ZKL_REPLY_OK,
-                           ZKL_REPLY_ANSWER + ZKL_CALL_GONE);
 
     zkl_claim_release(claim, &served->listener);
 
@@ -208,18 +197,6 @@ zkl_serve_begin(zkl_served_t *served, zkl_errand_e state)
 }
 
 
-/* The replies if the claim's listener hears OK, or NO_NODE. */
-
-static zkl_reply_e
-zkl_serve_later(zkl_served_t *served, zkl_reply_e done, zkl_reply_e gone)
-{
-    served->done = done;
-    served->gone = gone;
-
-    return ZKL_REPLY_LATER;
-}
-
-
 /* A call of this worker hears of the reply, or the sibling. */
 
 static void
@@ -239,25 +216,8 @@ zkl_serve_handler(void *data, zkl_rc_e rc)
         reply = served->gone;
         break;
 
-    case ZKL_UNSENT:
-    case ZKL_UNKNOWN:
-        reply = ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE;
-        break;
-
-    case ZKL_CHANGED:
-        reply = ZKL_REPLY_ANSWER + ZKL_CALL_FOREIGN;
-        break;
-
-    case ZKL_NO_AUTH:
-        reply = ZKL_REPLY_ANSWER + ZKL_CALL_DENIED;
-        break;
-
-    case ZKL_OVER_QUOTA:
-        reply = ZKL_REPLY_ANSWER + ZKL_CALL_NO_ROOM;
-        break;
-
     default:
-        reply = ZKL_REPLY_ANSWER + ZKL_CALL_FAILED;
+        reply = ZKL_REPLY_ANSWER + zkl_call_answer(rc);
         break;
     }
 

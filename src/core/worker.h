@@ -70,8 +70,9 @@ typedef struct {
     zkl_call_t                        *call;    /* NULL: an errand, whose number
                                                    is that in worker->served, */
     ngx_atomic_uint_t                  word;    /* and the word of its place */
-    ngx_uint_t                         done;    /* replies */
-    ngx_uint_t                         gone;
+    ngx_uint_t                         done;    /* the replies if the listener
+                                                   hears OK, */
+    ngx_uint_t                         gone;    /* or NO_NODE */
 } zkl_served_t;
 
 

@@ -237,7 +237,8 @@ ngx_http_zk_lock_result_answered(ngx_http_request_t *r,
 
         if (call->type == ZKL_HOLD
             || (call->type == ZKL_RELEASE
-                && (call->ninfos != 0 || call->counts)))
+                && (call->ninfos != 0
+                    || call->served.done == ZKL_REPLY_COUNTED)))
         {
             /* the gateway counts the holds */
 

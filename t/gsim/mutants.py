@@ -100,7 +100,7 @@ MUTANTS = [
      '(cell->remote ==', ('--rich', 60000)),
 
     ('the data of a durable claim forget a longer time',
-     'core/serve.c:zkl_serve_held',
+     'core/serve.c:zkl_serve',
      'return zkl_claim_told(claim, &served->listener) == NGX_AGAIN',
      'return 0', 5000),
 
@@ -271,7 +271,7 @@ MUTANTS = [
      'call->step = ZKL_STEP_BEGIN;', '', 12000),
 
     ('an ask waits without an end', 'core/call.c',
-     'ngx_add_timer(&call->over, zkl_call_time(question));', '',
+     'ngx_add_timer(&call->over, timeout);', '',
      4000),
 
     ('an acquire waits without an end', 'core/claim.c',
@@ -456,8 +456,9 @@ MUTANTS = [
 
     ('a release is told as gone if its answer was lost',
      'core/call.c:zkl_call_missing',
-     'if (call->tries != 0) {\n        zkl_call_deleted(call);',
-     'if (call->tries != 0) {\n        zkl_call_tell(call, ZKL_CALL_GONE);',
+     '            zkl_call_deleted(call);\n            return;\n',
+     '            call->step = ZKL_STEP_OP;\n'
+     '            zkl_call_tell(call, ZKL_CALL_GONE);\n            return;\n',
      1000),
 
     ('what is missing was released',
@@ -566,7 +567,7 @@ MUTANTS = [
 
     ('a grant told elsewhere counts as no renewal',
      'core/call.c',
-     '        cdata.renewals++;\n',
+     '    cdata->renewals++;\n',
      '',
      500),
 
@@ -892,7 +893,7 @@ MUTANTS = [
 
     ('a call that comes late shares a look that was sent',
      'core/call.c:zkl_call_share',
-     'if (look->begun || look->handler == NULL) {',
+     'if (look->step == ZKL_STEP_SENT || look->handler == NULL) {',
      'if (look->handler == NULL) {', 2000),
 
     ('a look lacks the claims that it has not described',
@@ -929,13 +930,15 @@ MUTANTS = [
     # how often a claim is held
 
     ('a release elsewhere without an answer is asked for again',
-     'core/call.c:zkl_call_remote_handler',
-     'if (call->type != ZKL_DOWNGRADE) {', 'if (call->type == ZKL_HOLD) {',
+     'core/call.c:zkl_call_write_handler',
+     'if (call->type == ZKL_HOLD || call->type == ZKL_RELEASE) {',
+     'if (call->type == ZKL_HOLD) {',
      ('--rich', 2000)),
 
     ('a hold elsewhere without an answer is asked for again',
-     'core/call.c:zkl_call_remote_handler',
-     'if (call->type != ZKL_DOWNGRADE) {', 'if (call->type == ZKL_RELEASE) {',
+     'core/call.c:zkl_call_write_handler',
+     'if (call->type == ZKL_HOLD || call->type == ZKL_RELEASE) {',
+     'if (call->type == ZKL_RELEASE) {',
      ('--rich', 2000)),
 
     ('a hold less is counted each time the call begins',
@@ -969,7 +972,7 @@ MUTANTS = [
     ('a record that is free has its cells', 'shm/record.c:zkl_record_free',
      '    zone->used[chunk] &= ~mask;\n', '', 500),
 
-    ('a look keeps its turn', 'core/call.c:zkl_call_turn_over',
+    ('a look keeps its turn', 'core/call.c:zkl_call_look_end',
      '    worker->nlooks--;\n', '', 500),
 
     ('a client that has left is waited for', 'core/call.c:zkl_call_deaf',
@@ -1011,7 +1014,7 @@ MUTANTS = [
      '    cdata->renewals = (uint32_t) cell->renewals;\n', '', 2000),
 
     ('a write by a version that has changed is tried with the next',
-     'core/call.c:zkl_call_set',
+     'core/call.c:zkl_call_write',
      '        op->version = call->version;\n',
      '        op->version = call->version + (int32_t) call->tries;\n', 2000),
 
@@ -1284,7 +1287,7 @@ MUTANTS = [
 
     ('who asks for a claim that waits does not keep the claim',
      'core/serve.c:zkl_serve',
-     '&& zkl_claim_keep(claim, errand->grace) != NGX_OK', '&& 0', 2500),
+     '|| zkl_claim_keep(claim, errand->grace) == NGX_OK', '|| 1', 2500),
 
     ('a sibling waits for a session that may be over',
      'core/serve.c:zkl_serve_release',
@@ -1295,9 +1298,9 @@ MUTANTS = [
 
     ('a claim that was gone was released',
      'core/serve.c:zkl_serve_release',
-     '(void) zkl_serve_later(served, ZKL_REPLY_OK,\n'
-     '                           ZKL_REPLY_ANSWER + ZKL_CALL_GONE);',
-     '(void) zkl_serve_later(served, ZKL_REPLY_OK, ZKL_REPLY_OK);', 2000),
+     'zkl_claim_release(claim, &served->listener);',
+     'served->gone = ZKL_REPLY_OK;\n'
+     '    zkl_claim_release(claim, &served->listener);', 2000),
 
     ('a release that a sibling may have counted is counted again',
      'core/call.c:zkl_call_rung',
