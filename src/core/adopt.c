@@ -194,13 +194,6 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         return;
     }
 
-    if (lease) {
-
-        /* from here on the claim is held, even if the leader is deleted */
-
-        zkl_record_unbind(zone, n);
-    }
-
     rc = zkl_claim_adopt(adoption->worker, path, record, !lease, adoption);
 
     if (rc == NGX_OK) {

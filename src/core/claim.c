@@ -348,9 +348,7 @@ zkl_claim_note(zkl_claim_t *claim, zkl_acquire_t *acquire)
     }
 
     if (claim->bound) {
-        zkl_record_bind(zone, claim->id.record,
-                        acquire->leader ? acquire->leader->id.record
-                                        : ZKL_NO_RECORD);
+        zkl_record_bind(zone, claim->id.record);
     }
 }
 
@@ -1548,16 +1546,12 @@ zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n)
 
         zkl_record_keep(zone, claim->id.record, claim->ttl, now + claim->ttl);
 
-        /* a claim that queued again has had no leader since then */
+        /*
+         * If the worker dies here, the leases that have begun end by
+         * themselves, because the client was told of none.
+         */
 
-        zkl_record_bind(zone, claim->id.record, claims[0]->id.record);
-    }
-
-    /* the leader, unbound first, decides for all if the worker dies here */
-
-    for (i = 0; i < n; i++) {
-        zone = claims[i]->lock->worker->zone;
-        zkl_record_unbind(zone, claims[i]->id.record);
+        zkl_record_unbind(zone, claim->id.record);
     }
 
     zkl_worker_busy(claims[0]->lock->worker);
@@ -4458,7 +4452,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
     }
 
     if (claim->bound) {
-        zkl_record_bind(worker->zone, id.record, ZKL_NO_RECORD);
+        zkl_record_bind(worker->zone, id.record);
     }
 
     if (claim->terms.keyed) {

@@ -135,10 +135,6 @@ zkl_group_next(zkl_group_t *group)
 
     acquire.begun = (group->at != 0);
 
-    if (group->begins) {
-        acquire.leader = group->parts[0].claim;
-    }
-
     part->claim = zkl_claim_acquire(group->worker, &acquire, &group->outcome);
 
     if (part->claim == NULL) {

@@ -214,12 +214,6 @@ MUTANTS = [
      'shm/zone.c',
      'map->over = map->reloads;', '', 60000),
 
-    ('one of several that queued again has no leader',
-     'core/claim.c',
-     'zkl_record_bind(zone, claim->id.record,\n'
-     '                                     claims[0]->id.record);', '',
-     ('--rich', 12000)),
-
     ('children of a list are leaked', 'zk/session.c',
      'if (op->children != NULL) {\n        free(op->children);\n    }\n\n',
      '', 2000),
@@ -1346,7 +1340,6 @@ RARE = [
     'a leader that stood still has heard of each write',
     'two writes prove that a session lives',
     'a record that is taken over is found half made',
-    'one of several that queued again has no leader',
     'a worker leaves whom it owes an answer',
     'any answer proves that a session lives',
     'contiguity is kept over a reaped parent',
