@@ -115,7 +115,7 @@ static ngx_uint_t zkl_claim_lasts(zkl_claim_t *claim);
 static void zkl_claim_moved(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_ephemeral(zkl_claim_t *claim);
 static void zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc);
-static void zkl_claim_made_durable(void *data, ngx_int_t rc);
+static void zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_set_lasting(zkl_claim_t *claim, zkl_lasting_e lasting);
 static void zkl_claim_persists(zkl_claim_t *claim);
 static void zkl_claim_watch(zkl_claim_t *claim);
@@ -127,7 +127,7 @@ static void zkl_claim_take_handler(zkl_op_t *op);
 static void zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op);
 static void zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version);
-static void zkl_claim_secured(void *data, ngx_int_t rc);
+static void zkl_claim_secured(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_take_expired(zkl_op_t *op);
 static void zkl_claim_settled(zkl_claim_t *claim);
 static void zkl_claim_take_missed(zkl_claim_t *claim);
@@ -152,7 +152,7 @@ static ngx_uint_t zkl_claim_remote(zkl_claim_t *claim,
 static void zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version);
 static void zkl_claim_rewrite_handler(zkl_op_t *op);
-static void zkl_claim_downgraded(void *data, ngx_int_t rc);
+static void zkl_claim_downgraded(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_disown(zkl_claim_t *claim, zkl_outcome_e outcome);
@@ -2039,14 +2039,11 @@ zkl_claim_gated(zkl_claim_t *claim)
 void
 zkl_claim_durable(zkl_claim_t *claim)
 {
-    ngx_int_t      rc;
-    zkl_id_t       id;
-    zkl_gate_t    *gate;
-    zkl_lock_t    *lock;
-    zkl_worker_t  *worker;
+    ngx_int_t    rc;
+    zkl_gate_t  *gate;
+    zkl_lock_t  *lock;
 
     lock = claim->lock;
-    worker = lock->worker;
 
     if (!zkl_claim_ephemeral(claim) || claim->replace != NULL
         || lock->converting != NULL)
@@ -2054,7 +2051,7 @@ zkl_claim_durable(zkl_claim_t *claim)
         return;
     }
 
-    rc = zkl_custody_ready(worker, &gate);
+    rc = zkl_custody_ready(lock->worker, &gate);
 
     if (rc == NGX_DECLINED && claim->handler != NULL) {
         zkl_claim_disown(claim, ZKL_DENIED);
@@ -2065,12 +2062,7 @@ zkl_claim_durable(zkl_claim_t *claim)
         return;
     }
 
-    id = zkl_claim_id(claim);
-
-    claim->replace = zkl_replace(worker, &lock->sn.str, &id, claim->id.record,
-                             claim->entry.mode, claim->entry.seq,
-                             zkl_custody_name(gate), 0,
-                             zkl_claim_made_durable, claim);
+    claim->replace = zkl_replace(claim, 1, zkl_claim_made_durable);
 
     if (claim->replace != NULL) {
         lock->converting = claim;
@@ -2117,10 +2109,8 @@ zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc)
 
 
 static void
-zkl_claim_made_durable(void *data, ngx_int_t rc)
+zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
 {
-    zkl_claim_t  *claim = data;
-
     zkl_lock_t  *lock;
 
     lock = claim->lock;
@@ -2550,15 +2540,12 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 static void
 zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 {
-    zkl_id_t       id;
     zkl_op_t      *op;
     zkl_gate_t    *gate;
     ngx_msec_t     lease;
-    zkl_lock_t    *lock;
     zkl_worker_t  *worker;
 
-    lock = claim->lock;
-    worker = lock->worker;
+    worker = claim->lock->worker;
 
     /* with async no client was told of a renewal elsewhere: a moment's grace */
 
@@ -2580,12 +2567,7 @@ zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
     }
 
     if (!claim->refused && zkl_custody_ready(worker, &gate) == NGX_OK) {
-        id = zkl_claim_id(claim);
-
-        claim->replace = zkl_replace(worker, &lock->sn.str, &id,
-                                     claim->id.record, claim->named_mode,
-                                     claim->entry.seq, zkl_custody_name(gate),
-                                     1, zkl_claim_secured, claim);
+        claim->replace = zkl_replace(claim, 1, zkl_claim_secured);
 
         if (claim->replace != NULL) {
 
@@ -2603,10 +2585,8 @@ zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 
 
 static void
-zkl_claim_secured(void *data, ngx_int_t rc)
+zkl_claim_secured(zkl_claim_t *claim, ngx_int_t rc)
 {
-    zkl_claim_t  *claim = data;
-
     claim->replace = NULL;
 
     if (rc == NGX_ERROR) {
@@ -3739,11 +3719,6 @@ zkl_claim_rewrite_handler(zkl_op_t *op)
 void
 zkl_claim_downgrade(zkl_claim_t *claim)
 {
-    zkl_id_t     id;
-    zkl_lock_t  *lock;
-
-    lock = claim->lock;
-
     if (claim->state != ZKL_HELD || claim->replace != NULL
         || (claim->named_mode != ZKL_MUTEX
             && claim->named_mode != ZKL_WRITE))
@@ -3751,12 +3726,7 @@ zkl_claim_downgrade(zkl_claim_t *claim)
         return;
     }
 
-    id = zkl_claim_id(claim);
-
-    claim->replace = zkl_replace(lock->worker, &lock->sn.str, &id,
-                             claim->id.record, claim->named_mode,
-                             claim->entry.seq, NULL, 0, zkl_claim_downgraded,
-                             claim);
+    claim->replace = zkl_replace(claim, 0, zkl_claim_downgraded);
     if (claim->replace == NULL) {
         return;
     }
@@ -3765,15 +3735,13 @@ zkl_claim_downgrade(zkl_claim_t *claim)
 
     claim->entry.mode = ZKL_READ;
 
-    zkl_lock_post(lock);
+    zkl_lock_post(claim->lock);
 }
 
 
 static void
-zkl_claim_downgraded(void *data, ngx_int_t rc)
+zkl_claim_downgraded(zkl_claim_t *claim, ngx_int_t rc)
 {
-    zkl_claim_t  *claim = data;
-
     claim->replace = NULL;
     claim->watched = 0;
     claim->named_mode = claim->entry.mode;

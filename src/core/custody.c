@@ -490,42 +490,46 @@ zkl_custody_claim(zkl_claim_t *claim, const u_char *name)
 
 
 zkl_op_t *
-zkl_custody_entry(zkl_worker_t *worker, const u_char *gate, const zkl_id_t *id,
-    ngx_str_t *path, ngx_str_t *name, ngx_str_t *cdata)
+zkl_custody_entry(zkl_claim_t *claim, ngx_str_t *cdata)
 {
     u_char     *p;
     u_char      buf[ZKL_LEASES_PATH], leaf[ZKL_ENTRY_LEN];
     u_char      text[ZKL_PATH_MAX + 1 + ZKL_CLAIM_MAX + 1
                      + ZKL_CLAIM_DATA_MAX];
-    ngx_str_t   dir, entry, value;
+    zkl_id_t    id;
+    ngx_str_t   dir, entry, value, *path;
 
-    dir = zkl_gate_directory(gate, buf);
+    dir = zkl_gate_directory(claim->gate->name, buf);
+    path = &claim->lock->sn.str;
+    id = zkl_claim_id(claim);
 
-    zkl_gate_entry(id, leaf);
+    zkl_gate_entry(&id, leaf);
     entry.data = leaf;
     entry.len = ZKL_ENTRY_LEN;
 
     p = ngx_cpymem(text, path->data, path->len);
     *p++ = LF;
-    p = ngx_cpymem(p, name->data, name->len);
+    p += zkl_name_claim_write((char *) p, &id, claim->named_mode,
+                              claim->entry.seq);
     *p++ = LF;
     p = ngx_cpymem(p, cdata->data, cdata->len);
 
     value.data = text;
     value.len = p - text;
 
-    return zkl_op_new(worker->session, ZKL_OP_PERSISTENT, &dir, &entry, &value);
+    return zkl_op_new(claim->gate->worker->session, ZKL_OP_PERSISTENT, &dir,
+                      &entry, &value);
 }
 
 
 void
-zkl_custody_unsure(zkl_worker_t *worker, const u_char *name)
+zkl_custody_unsure(zkl_claim_t *claim)
 {
     zkl_gate_t  *gate;
 
-    gate = zkl_gate_find(worker, name);
+    gate = claim->gate;
 
-    if (gate != NULL && gate->state == ZKL_GATE_OWNED) {
+    if (gate->state == ZKL_GATE_OWNED) {
         zkl_gate_state(gate, ZKL_GATE_LIST);
         zkl_gate_go(gate);
     }
@@ -1066,26 +1070,18 @@ zkl_gate_compare(const void *one, const void *two)
 static void
 zkl_gate_enter(zkl_gate_t *gate, zkl_claim_t *claim)
 {
-    u_char             buf[ZKL_CLAIM_MAX], text[ZKL_CLAIM_DATA_MAX];
+    u_char             text[ZKL_CLAIM_DATA_MAX];
     size_t             index_at;
-    zkl_id_t           id;
-    ngx_str_t          name, value;
+    ngx_str_t          value;
     zkl_op_t          *op;
     zkl_claim_data_t   cdata;
-
-    id = zkl_claim_id(claim);
-
-    name.data = buf;
-    name.len = zkl_name_claim_write((char *) buf, &id, claim->named_mode,
-                                    claim->entry.seq);
 
     zkl_claim_cdata(claim, &cdata);
 
     value.data = text;
     value.len = zkl_claim_data_write((char *) text, &cdata, &index_at);
 
-    op = zkl_custody_entry(gate->worker, gate->name, &id, &claim->lock->sn.str,
-                           &name, &value);
+    op = zkl_custody_entry(claim, &value);
     if (op == NULL) {
         gate->failed = 1;
         return;

@@ -791,7 +791,7 @@ MUTANTS = [
 
     ('a longer time is told while the claim becomes durable',
      'core/replace.c',
-     '    zkl_record_durable(replace->zone, replace->record);\n\n',
+     '        zkl_record_durable(zone, record);\n\n',
      '', 60000),
 
     ('a delete that was never sent may have happened',
@@ -1119,12 +1119,12 @@ MUTANTS = [
      'if (gate->state == ZKL_GATE_OWNED) {', 'if (0) {', 2000),
 
     ('the data of a durable claim name no gate',
-     'core/replace.c:zkl_replace_fill',
-     'cdata->gate_len = ZKL_GATE_LEN;', '', 500),
+     'core/replace.c:zkl_replace_read_handler',
+     'cdata.gate_len = ZKL_GATE_LEN;', '', 500),
 
     ('the data of a durable claim have the ttl of the acquire',
-     'core/replace.c:zkl_replace_fill',
-     'cdata->ttl = ngx_max(cdata->ttl, (int64_t) ttl);', '', 2000),
+     'core/replace.c:zkl_replace_read_handler',
+     'cdata.ttl = ngx_max(cdata.ttl, (int64_t) ttl);', '', 2000),
 
     ('a lease that is taken over has been counted here before',
      'core/claim.c:zkl_claim_inherit', 'claim->term = -1;', '', 500),
