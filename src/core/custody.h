@@ -73,8 +73,6 @@ void zkl_custody_unsure(zkl_claim_t *claim);
 
 /* for the worker */
 
-/* NGX_ERROR: no memory. */
-ngx_int_t zkl_custody_start(zkl_worker_t *worker);
 /* Frees all; no claim is told. */
 void zkl_custody_stop(zkl_worker_t *worker);
 /* The connection is there: looks at the gates, and at the entries. */

@@ -111,6 +111,7 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
                     ngx_rbtree_insert_value);
 
     ngx_queue_init(&worker->adoptions);
+    ngx_queue_init(&worker->gates);
     ngx_queue_init(&worker->posted);
     ngx_queue_init(&worker->ended);
     ngx_queue_init(&worker->active);
@@ -146,10 +147,6 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
     }
 
     if (zkl_worker_listen(worker) != NGX_OK) {
-        goto failed;
-    }
-
-    if (zkl_custody_start(worker) != NGX_OK) {
         goto failed;
     }
 
@@ -363,10 +360,6 @@ zkl_worker_free(zkl_worker_t *worker)
 
     if (worker->zone != NULL) {
         zkl_zone_free(worker->zone);
-    }
-
-    if (worker->custody != NULL) {
-        zkl_custody_stop(worker);
     }
 
     if (worker->claims != NULL) {

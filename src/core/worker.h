@@ -26,7 +26,6 @@ typedef struct zkl_subscription_s  zkl_subscription_t;
 typedef struct zkl_replace_s       zkl_replace_t;
 typedef struct zkl_followed_s      zkl_followed_t;
 typedef struct zkl_gate_s          zkl_gate_t;
-typedef struct zkl_custody_s       zkl_custody_t;
 typedef struct zkl_adoption_s      zkl_adoption_t;
 typedef struct zkl_journal_s       zkl_journal_t;
 
@@ -132,7 +131,9 @@ struct zkl_worker_s {
 
     ngx_queue_t                        adoptions;   /* of dead workers' slots */
 
-    zkl_custody_t                     *custody; /* gates, and the leases */
+    ngx_queue_t                        gates;   /* of custody.c */
+    zkl_op_t                          *listing; /* the list of all gates, or
+                                                   NULL */
     ngx_uint_t                         nfleeting;   /* leases whose znode is
                                                    ephemeral */
     ngx_msec_t                         left;    /* when this worker began to
@@ -158,6 +159,8 @@ struct zkl_worker_s {
     unsigned                           away:1;  /* ZooKeeper was out of reach,
                                                    and not heard again since */
     unsigned                           leaving:1;
+    unsigned                           unlisted:1;  /* a list of all gates is
+                                                       due */
     unsigned                           persistent:1;    /* the server has no
                                                            containers */
 };
