@@ -38,17 +38,15 @@
 
 
 static void zkl_names_timer_handler(ngx_event_t *ev);
-static ngx_uint_t zkl_names_turn(zkl_names_t *names);
 static void zkl_names_unwait(zkl_names_t *names);
-static void zkl_names_begin(zkl_names_t *names);
 static void zkl_names_root_handler(zkl_op_t *op);
 static ngx_int_t zkl_names_keep(zkl_names_t *names, zkl_op_t *op);
-static ngx_uint_t zkl_names_first(zkl_names_t *names, zkl_op_t *op,
-    ngx_str_t **heap);
+static ngx_uint_t zkl_names_first(zkl_names_t *names, ngx_str_t **kept,
+    ngx_uint_t n);
+static int ngx_libc_cdecl zkl_names_compare(const void *one, const void *two);
 static ngx_uint_t zkl_names_wanted(zkl_names_t *names, ngx_str_t *name);
 static ngx_uint_t zkl_names_begins(ngx_str_t *name, ngx_str_t *prefix,
     size_t len);
-static void zkl_names_sift(ngx_str_t **heap, ngx_uint_t n, ngx_uint_t i);
 static ngx_int_t zkl_names_copy(zkl_names_t *names, ngx_str_t **sorted,
     ngx_uint_t n);
 static void zkl_names_go(zkl_names_t *names);
@@ -64,17 +62,14 @@ static ngx_uint_t zkl_names_choose(zkl_names_t *names, zkl_named_t *named,
 static ngx_uint_t zkl_names_owns(zkl_names_t *names, zkl_info_t *info);
 static ngx_int_t zkl_names_describe(zkl_names_t *names, zkl_named_t *named,
     zkl_call_t *call, ngx_uint_t n);
-static void zkl_names_end(zkl_names_t *names);
 static void zkl_names_cut(zkl_names_t *names);
 static int ngx_libc_cdecl zkl_names_by_name(const void *one, const void *two);
 static int ngx_libc_cdecl zkl_names_by_since(const void *one, const void *two);
 static int ngx_libc_cdecl zkl_names_by_waiting(const void *one,
     const void *two);
-static void zkl_names_failed(zkl_names_t *names, zkl_rc_e rc);
 static void zkl_names_forget(zkl_names_t *names);
 static void zkl_names_forget_infos(zkl_named_t *named);
 static void zkl_names_tell(zkl_names_t *names, zkl_answer_e answer);
-static void zkl_names_free(zkl_names_t *names);
 
 
 zkl_names_t *
@@ -151,21 +146,15 @@ zkl_names(zkl_worker_t *worker, zkl_names_question_t *question)
 }
 
 
-void
-zkl_names_leave(zkl_names_t *names)
-{
-    zkl_names_free(names);
-}
-
-
 static void
 zkl_names_timer_handler(ngx_event_t *ev)
 {
-    zkl_names_t    *names;
-    zkl_session_t  *session;
+    zkl_op_t      *op;
+    zkl_names_t   *names;
+    zkl_worker_t  *worker;
 
     names = ngx_queue_data(ev, zkl_names_t, timer);
-    session = names->worker->session;
+    worker = names->worker;
 
     if (!names->waits && !names->turn) {
         zkl_names_tell(names, ZKL_CALL_BUSY);
@@ -180,41 +169,42 @@ zkl_names_timer_handler(ngx_event_t *ev)
 
     ngx_add_timer(ev, ZKL_NAMES_TICK);
 
-    if (!names->begun && zkl_session_ready(session) && zkl_names_turn(names)) {
-        names->begun = 1;
-        zkl_names_begin(names);
-    }
-}
-
-
-/* Whether the question may begin: has the turns. */
-
-static ngx_uint_t
-zkl_names_turn(zkl_names_t *names)
-{
-    zkl_worker_t  *worker;
-
-    worker = names->worker;
-
-    if (names->turn) {
-        return 1;
+    if (names->begun || !zkl_session_ready(worker->session)) {
+        return;
     }
 
-    names->busy = (&names->queue != ngx_queue_head(&worker->searches)
-                   || worker->nsearching + names->turns > ZKL_NAMES_TURNS);
+    if (!names->turn) {
+        names->busy = (&names->queue != ngx_queue_head(&worker->searches)
+                       || worker->nsearching + names->turns > ZKL_NAMES_TURNS);
 
-    if (names->busy) {
-        return 0;
+        if (names->busy) {
+            return;
+        }
+
+        zkl_names_unwait(names);
+
+        names->turn = 1;
+        worker->nsearching += names->turns;
+
+        zkl_names_wake(worker);
     }
 
-    zkl_names_unwait(names);
+    names->begun = 1;
 
-    names->turn = 1;
-    worker->nsearching += names->turns;
+    op = zkl_op_new(worker->session, ZKL_OP_LIST, &names->root, NULL, NULL);
+    if (op == NULL) {
+        zkl_names_tell(names, ZKL_CALL_FAILED);
+        return;
+    }
 
-    zkl_names_wake(worker);
+    op->handler = zkl_names_root_handler;
+    op->data = names;
+    op->fresh = 1;
+    op->turn = ZKL_TURN_LOOK;
 
-    return 1;
+    names->op = op;
+
+    zkl_session_send(op);
 }
 
 
@@ -244,31 +234,6 @@ zkl_names_wake(zkl_worker_t *worker)
 
 
 static void
-zkl_names_begin(zkl_names_t *names)
-{
-    zkl_op_t       *op;
-    zkl_session_t  *session;
-
-    session = names->worker->session;
-
-    op = zkl_op_new(session, ZKL_OP_LIST, &names->root, NULL, NULL);
-    if (op == NULL) {
-        zkl_names_tell(names, ZKL_CALL_FAILED);
-        return;
-    }
-
-    op->handler = zkl_names_root_handler;
-    op->data = names;
-    op->fresh = 1;
-    op->turn = ZKL_TURN_LOOK;
-
-    names->op = op;
-
-    zkl_session_send(op);
-}
-
-
-static void
 zkl_names_root_handler(zkl_op_t *op)
 {
     zkl_names_t  *names;
@@ -276,8 +241,23 @@ zkl_names_root_handler(zkl_op_t *op)
     names = op->data;
     names->op = NULL;
 
-    if (op->rc != ZKL_OK && op->rc != ZKL_NO_NODE) {
-        zkl_names_failed(names, op->rc);
+    switch (op->rc) {
+
+    case ZKL_OK:
+    case ZKL_NO_NODE:
+        break;
+
+    case ZKL_UNSENT:
+    case ZKL_UNKNOWN:
+        zkl_names_forget(names);
+        return;
+
+    case ZKL_NO_AUTH:
+        zkl_names_tell(names, ZKL_CALL_DENIED);
+        return;
+
+    default:
+        zkl_names_tell(names, ZKL_CALL_FAILED);
         return;
     }
 
@@ -290,56 +270,33 @@ zkl_names_root_handler(zkl_op_t *op)
 }
 
 
+/*
+ * Keeps the first names.  The array has room for twice as many; when the array
+ * is full, the names are put in order, and the second half is dropped.
+ */
+
 static ngx_int_t
 zkl_names_keep(zkl_names_t *names, zkl_op_t *op)
 {
     ngx_int_t    rc;
-    ngx_str_t   *greatest;
-    ngx_str_t  **heap;
-    ngx_uint_t   i, n;
+    ngx_str_t   *name, *last;
+    ngx_str_t  **kept;
+    ngx_uint_t   i, n, room;
 
-    n = ngx_min(op->nchildren, names->max);
+    room = ngx_min(op->nchildren, 2 * names->max) + 1;
 
-    heap = ngx_alloc((n + 1) * sizeof(ngx_str_t *), names->worker->log);
-    if (heap == NULL) {
+    kept = ngx_alloc(room * sizeof(ngx_str_t *), names->worker->log);
+    if (kept == NULL) {
         return NGX_ERROR;
     }
 
-    n = zkl_names_first(names, op, heap);
-
-    for (i = n; i > 1; i--) {
-        greatest = heap[0];
-        heap[0] = heap[i - 1];
-        heap[i - 1] = greatest;
-
-        zkl_names_sift(heap, i - 1, 0);
-    }
-
-    rc = zkl_names_copy(names, heap, n);
-
-    ngx_free(heap);
-
-    return rc;
-}
-
-
-/* Fills heap with the first names, the greatest on top; returns how many. */
-
-static ngx_uint_t
-zkl_names_first(zkl_names_t *names, zkl_op_t *op, ngx_str_t **heap)
-{
-    ngx_str_t   *name;
-    ngx_uint_t   i, n, k;
-
+    last = NULL;
     n = 0;
 
     for (i = 0; i < op->nchildren; i++) {
         name = &op->children[i];
 
-        if (n == names->max
-            && ngx_memn2cmp(name->data, heap[0]->data, name->len, heap[0]->len)
-               > 0)
-        {
+        if (last != NULL && zkl_names_compare(&name, &last) > 0) {
             names->more = 1;
             continue;
         }
@@ -348,29 +305,48 @@ zkl_names_first(zkl_names_t *names, zkl_op_t *op, ngx_str_t **heap)
             continue;
         }
 
-        if (n == names->max) {
-            names->more = 1;
-            heap[0] = name;
-            zkl_names_sift(heap, n, 0);
-            continue;
-        }
+        kept[n++] = name;
 
-        heap[n++] = name;
-
-        if (n == names->max) {
-            for (k = n / 2; k > 0; k--) {
-                zkl_names_sift(heap, n, k - 1);
-            }
+        if (n == 2 * names->max) {
+            n = zkl_names_first(names, kept, n);
+            last = kept[n - 1];
         }
     }
 
-    if (n < names->max) {
-        for (k = n / 2; k > 0; k--) {
-            zkl_names_sift(heap, n, k - 1);
-        }
+    n = zkl_names_first(names, kept, n);
+
+    rc = zkl_names_copy(names, kept, n);
+
+    ngx_free(kept);
+
+    return rc;
+}
+
+
+/* Puts n names in order, and returns how many are kept. */
+
+static ngx_uint_t
+zkl_names_first(zkl_names_t *names, ngx_str_t **kept, ngx_uint_t n)
+{
+    if (n != 0) {
+        ngx_qsort(kept, n, sizeof(ngx_str_t *), zkl_names_compare);
     }
 
-    return n;
+    names->more |= (n > names->max);
+
+    return ngx_min(n, names->max);
+}
+
+
+static int ngx_libc_cdecl
+zkl_names_compare(const void *one, const void *two)
+{
+    const ngx_str_t  *a, *b;
+
+    a = *(ngx_str_t *const *) one;
+    b = *(ngx_str_t *const *) two;
+
+    return (int) ngx_memn2cmp(a->data, b->data, a->len, b->len);
 }
 
 
@@ -414,45 +390,6 @@ zkl_names_begins(ngx_str_t *name, ngx_str_t *prefix, size_t len)
     len = ngx_min(prefix->len, len);
 
     return name->len >= len && ngx_memcmp(name->data, prefix->data, len) == 0;
-}
-
-
-/* Moves heap[i] down to the right place. */
-
-static void
-zkl_names_sift(ngx_str_t **heap, ngx_uint_t n, ngx_uint_t i)
-{
-    ngx_str_t   *name;
-    ngx_uint_t   k;
-
-    name = heap[i];
-
-    for ( ;; ) {
-        k = 2 * i + 1;
-
-        if (k >= n) {
-            break;
-        }
-
-        if (k + 1 < n
-            && ngx_memn2cmp(heap[k]->data, heap[k + 1]->data, heap[k]->len,
-                            heap[k + 1]->len)
-               < 0)
-        {
-            k++;
-        }
-
-        if (ngx_memn2cmp(name->data, heap[k]->data, name->len, heap[k]->len)
-            >= 0)
-        {
-            break;
-        }
-
-        heap[i] = heap[k];
-        i = k;
-    }
-
-    heap[i] = name;
 }
 
 
@@ -507,6 +444,8 @@ zkl_names_copy(zkl_names_t *names, ngx_str_t **sorted, ngx_uint_t n)
 static void
 zkl_names_go(zkl_names_t *names)
 {
+    ngx_uint_t  n;
+
     while (names->nlooks < ZKL_NAMES_LISTS && zkl_names_next(names)) {
 
         if (zkl_names_look(names) != NGX_OK) {
@@ -515,10 +454,22 @@ zkl_names_go(zkl_names_t *names)
         }
     }
 
-    if (names->nlooks == 0) {
-        zkl_names_end(names);
-        zkl_names_tell(names, ZKL_CALL_OK);
+    if (names->nlooks != 0) {
+        return;
     }
+
+    n = names->nfound;
+
+    zkl_names_cut(names);
+
+    if (names->sort == ZKL_NAMES_BY_NAME && names->nfound < n) {
+
+        /* the next page begins with the first lock that was dropped */
+
+        names->nlooked = names->found[names->nfound - 1] - names->named + 1;
+    }
+
+    zkl_names_tell(names, ZKL_CALL_OK);
 }
 
 
@@ -845,26 +796,6 @@ zkl_names_describe(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call,
 }
 
 
-/* Makes the answer of what was found. */
-
-static void
-zkl_names_end(zkl_names_t *names)
-{
-    ngx_uint_t  n;
-
-    n = names->nfound;
-
-    zkl_names_cut(names);
-
-    if (names->sort == ZKL_NAMES_BY_NAME && names->nfound < n) {
-
-        /* the next page begins with the first lock that was dropped */
-
-        names->nlooked = names->found[names->nfound - 1] - names->named + 1;
-    }
-}
-
-
 /* Puts what was found in order, and drops what the answer has no room for. */
 
 static void
@@ -952,27 +883,6 @@ zkl_names_by_waiting(const void *one, const void *two)
 }
 
 
-static void
-zkl_names_failed(zkl_names_t *names, zkl_rc_e rc)
-{
-    switch (rc) {
-
-    case ZKL_UNSENT:
-    case ZKL_UNKNOWN:
-        zkl_names_forget(names);
-        break;
-
-    case ZKL_NO_AUTH:
-        zkl_names_tell(names, ZKL_CALL_DENIED);
-        break;
-
-    default:
-        zkl_names_tell(names, ZKL_CALL_FAILED);
-        break;
-    }
-}
-
-
 /* Cancels what is under way, and forgets the names. */
 
 static void
@@ -1047,12 +957,12 @@ zkl_names_tell(zkl_names_t *names, zkl_answer_e answer)
 {
     names->handler(names, answer);
 
-    zkl_names_free(names);
+    zkl_names_leave(names);
 }
 
 
-static void
-zkl_names_free(zkl_names_t *names)
+void
+zkl_names_leave(zkl_names_t *names)
 {
     zkl_names_forget(names);
 
