@@ -300,7 +300,7 @@ zkl_adopt_answered(void *data, ngx_uint_t write, ngx_uint_t n,
 {
     zkl_adoption_t  *adoption = data;
 
-    zkl_worker_count_answer(adoption->worker, write, n, time);
+    zkl_worker_answered(adoption->worker, write, n, time);
 }
 
 

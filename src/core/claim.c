@@ -1157,7 +1157,7 @@ zkl_claim_grant(zkl_claim_t *claim)
     zkl_claim_state(claim, ZKL_HELD);
 
     zkl_claim_waited(claim, ZKL_TIMES_GRANTED);
-    zkl_journal_granted(claim);
+    zkl_journal_claim(claim, ZKL_JOURNAL_GRANTED);
 
     /* a held claim keeps no worker that wants to leave; a stream does */
 
@@ -2739,7 +2739,7 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
                   "a durable lease of \"%V\" is counted by this worker",
                   &lock->sn.str);
 
-    zkl_journal_taken_over(claim);
+    zkl_journal_claim(claim, ZKL_JOURNAL_TAKEN_OVER);
 
     if (!claim->entry.linked && lock->nclaims > 1) {
 

@@ -43,13 +43,10 @@ static ngx_int_t zkl_worker_listen(zkl_worker_t *worker);
 static void zkl_worker_wakeup_handler(ngx_event_t *ev);
 static void zkl_worker_write_handler(ngx_event_t *ev);
 static void zkl_worker_ring(void *data, uint32_t record);
-static zkl_subscription_t *zkl_worker_sub_find(zkl_worker_t *worker,
-    uint32_t record);
-static ngx_uint_t zkl_worker_secures(zkl_worker_t *worker);
 static void zkl_worker_opened(void *data, const zkl_key_t *key);
 static void zkl_worker_connected(void *data, ngx_uint_t fresh);
 static void zkl_worker_suspended(void *data);
-static void zkl_worker_tell_locks(zkl_worker_t *worker,
+static void zkl_worker_tell_locks(ngx_queue_t *locks,
     void (*tell)(zkl_lock_t *lock));
 static void zkl_worker_lost(void *data);
 static void zkl_worker_unreachable(void *data);
@@ -60,11 +57,7 @@ static void zkl_worker_changed(void *data, ngx_str_t *path,
     ngx_uint_t deleted);
 static void zkl_worker_listed(void *data, ngx_str_t *path);
 static void zkl_worker_made(void *data, int64_t zxid);
-static void zkl_worker_answered(void *data, ngx_uint_t write, ngx_uint_t n,
-    ngx_msec_int_t time);
 static void zkl_worker_turn_handler(ngx_event_t *ev);
-static void zkl_worker_forget(zkl_worker_t *worker,
-    void (*forget)(zkl_lock_t *lock));
 static void zkl_worker_tell_transient(zkl_worker_t *worker,
     void (*tell)(zkl_claim_t *claim));
 static void zkl_worker_sweep_handler(ngx_event_t *ev);
@@ -519,6 +512,7 @@ zkl_worker_ring(void *data, uint32_t record)
 
     ngx_queue_t          ringing;
     ngx_queue_t         *q;
+    ngx_rbtree_node_t   *node;
     zkl_subscription_t  *sub;
 
     ngx_log_debug1(NGX_LOG_DEBUG_HTTP, worker->log, 0,
@@ -528,15 +522,24 @@ zkl_worker_ring(void *data, uint32_t record)
 
     ngx_queue_init(&ringing);
 
-    for ( ;; ) {
-        sub = zkl_worker_sub_find(worker, record);
-        if (sub == NULL) {
-            break;
+    node = worker->subs.root;
+
+    while (node != worker->subs.sentinel) {
+
+        if (node->key != record) {
+            node = (record < node->key) ? node->left : node->right;
+            continue;
         }
+
+        sub = (zkl_subscription_t *) node;
 
         ngx_rbtree_delete(&worker->subs, &sub->node);
         ngx_queue_insert_tail(&ringing, &sub->queue);
         sub->ringing = 1;
+
+        /* there may be another for the record */
+
+        node = worker->subs.root;
     }
 
     while (!ngx_queue_empty(&ringing)) {
@@ -546,26 +549,6 @@ zkl_worker_ring(void *data, uint32_t record)
         zkl_worker_unsubscribe(worker, sub);
         sub->handler(sub);
     }
-}
-
-
-static zkl_subscription_t *
-zkl_worker_sub_find(zkl_worker_t *worker, uint32_t record)
-{
-    ngx_rbtree_node_t  *node;
-
-    node = worker->subs.root;
-
-    while (node != worker->subs.sentinel) {
-
-        if (node->key == record) {
-            return (zkl_subscription_t *) node;
-        }
-
-        node = (record < node->key) ? node->left : node->right;
-    }
-
-    return NULL;
 }
 
 
@@ -611,6 +594,8 @@ zkl_worker_unsubscribe(zkl_worker_t *worker, zkl_subscription_t *sub)
 void
 zkl_worker_busy(zkl_worker_t *worker)
 {
+    ngx_uint_t  secures;
+
     if (worker->session == NULL) {
         worker->sweep.cancelable = 1;
 
@@ -618,24 +603,21 @@ zkl_worker_busy(zkl_worker_t *worker)
         worker->sweep.cancelable = 0;
 
     } else if (zkl_session_reachable(worker->session)) {
+
+        /* a worker that leaves makes its leases durable first */
+
+        secures = worker->leaving
+                  && (worker->nfleeting != 0
+                      || !ngx_queue_empty(&worker->adoptions))
+                  && ngx_current_msec - worker->left < ZKL_LAST;
+
         worker->sweep.cancelable = worker->nblocking == 0
                                    && ngx_queue_empty(&worker->calls)
-                                   && !zkl_worker_secures(worker);
+                                   && !secures;
 
     } else {
         worker->sweep.cancelable = (worker->nawaited == 0);
     }
-}
-
-
-/* A worker that leaves makes its leases durable first. */
-
-static ngx_uint_t
-zkl_worker_secures(zkl_worker_t *worker)
-{
-    return worker->leaving
-           && (worker->nfleeting != 0 || !ngx_queue_empty(&worker->adoptions))
-           && ngx_current_msec - worker->left < ZKL_LAST;
 }
 
 
@@ -669,7 +651,7 @@ zkl_worker_connected(void *data, ngx_uint_t fresh)
      */
 
     if (!fresh) {
-        zkl_worker_tell_locks(worker, zkl_lock_list);
+        zkl_worker_tell_locks(&worker->active, zkl_lock_list);
     }
 
     zkl_worker_heard(worker);
@@ -688,7 +670,8 @@ zkl_worker_suspended(void *data)
 
     zkl_seq_index_clear(worker->zone);
 
-    zkl_worker_forget(worker, zkl_lock_forget);
+    zkl_worker_tell_locks(&worker->active, zkl_lock_forget);
+    zkl_worker_tell_locks(&worker->idle, zkl_lock_forget);
     zkl_worker_tell_claims(worker, zkl_claim_suspended);
 }
 
@@ -717,20 +700,12 @@ zkl_worker_made(void *data, int64_t zxid)
 }
 
 
-static void
+void
 zkl_worker_answered(void *data, ngx_uint_t write, ngx_uint_t n,
     ngx_msec_int_t time)
 {
     zkl_worker_t  *worker = data;
 
-    zkl_worker_count_answer(worker, write, n, time);
-}
-
-
-void
-zkl_worker_count_answer(zkl_worker_t *worker, ngx_uint_t write, ngx_uint_t n,
-    ngx_msec_int_t time)
-{
     if (n != 0) {
         zkl_worker_count(worker, ZKL_COUNT_TRANSACTIONS, 1);
     }
@@ -758,15 +733,15 @@ zkl_worker_turn_handler(ngx_event_t *ev)
 }
 
 
-/* Calls tell for each lock with claims. */
+/* Calls tell for each lock of worker->active, or worker->idle. */
 
 static void
-zkl_worker_tell_locks(zkl_worker_t *worker, void (*tell)(zkl_lock_t *lock))
+zkl_worker_tell_locks(ngx_queue_t *locks, void (*tell)(zkl_lock_t *lock))
 {
     ngx_queue_t  *q, *next;
 
-    for (q = ngx_queue_head(&worker->active);
-         q != ngx_queue_sentinel(&worker->active);
+    for (q = ngx_queue_head(locks);
+         q != ngx_queue_sentinel(locks);
          q = next)
     {
         /* a lock without claims goes to another queue */
@@ -808,7 +783,8 @@ zkl_worker_lost(void *data)
     zkl_zone_set_key(worker->zone, NULL);
     zkl_custody_lost(worker, key.id);
 
-    zkl_worker_forget(worker, zkl_lock_session_over);
+    zkl_worker_tell_locks(&worker->active, zkl_lock_session_over);
+    zkl_worker_tell_locks(&worker->idle, zkl_lock_session_over);
     zkl_worker_tell_claims(worker, zkl_claim_session_over);
 }
 
@@ -922,23 +898,6 @@ zkl_worker_listed(void *data, ngx_str_t *path)
 }
 
 
-static void
-zkl_worker_forget(zkl_worker_t *worker, void (*forget)(zkl_lock_t *lock))
-{
-    ngx_queue_t  *q, *next;
-
-    zkl_worker_tell_locks(worker, forget);
-
-    for (q = ngx_queue_head(&worker->idle);
-         q != ngx_queue_sentinel(&worker->idle);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        forget(ngx_queue_data(q, zkl_lock_t, queue));
-    }
-}
-
-
 /* Calls tell for each transient claim; tell may end that claim. */
 
 static void
@@ -981,7 +940,7 @@ zkl_worker_sweep_handler(ngx_event_t *ev)
 
     if (zkl_session_connected(worker->session)) {
 
-        zkl_worker_tell_locks(worker, zkl_lock_sweep);
+        zkl_worker_tell_locks(&worker->active, zkl_lock_sweep);
 
         /* claims that there was no memory for, or that were refused */
 

@@ -210,9 +210,9 @@ ngx_uint_t zkl_worker_over(zkl_worker_t *worker);
 
 /* Counts, in the gateway's counters. */
 void zkl_worker_count(zkl_worker_t *worker, zkl_count_e which, ngx_uint_t n);
-/* An answer of ZooKeeper; as the session's event. */
-void zkl_worker_count_answer(zkl_worker_t *worker, ngx_uint_t write,
-    ngx_uint_t n, ngx_msec_int_t time);
+/* An answer of ZooKeeper: the session's event; data is the worker. */
+void zkl_worker_answered(void *data, ngx_uint_t write, ngx_uint_t n,
+    ngx_msec_int_t time);
 
 /* Calls tell for each claim; tell may end that claim. */
 void zkl_worker_tell_claims(zkl_worker_t *worker,

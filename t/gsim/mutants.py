@@ -660,7 +660,8 @@ MUTANTS = [
      '    return;\n', 500),
 
     ('a view outlives its connection', 'core/worker.c:zkl_worker_suspended',
-     '    zkl_worker_forget(worker, zkl_lock_forget);\n', '', 10000),
+     '    zkl_worker_tell_locks(&worker->active, zkl_lock_forget);\n'
+     '    zkl_worker_tell_locks(&worker->idle, zkl_lock_forget);\n', '', 10000),
 
     ('a lock that is forgotten keeps its view',
      'core/lock.c:zkl_lock_forget',
@@ -918,7 +919,7 @@ MUTANTS = [
         return;
 """, '', 2000),
 
-    ('a question keeps its turns', 'core/names.c:zkl_names_free',
+    ('a question keeps its turns', 'core/names.c:zkl_names_leave',
      '        names->worker->nsearching -= names->turns;\n', '', 2000),
 
     # how often a claim is held
