@@ -399,12 +399,11 @@ zkl_custody_leave(zkl_claim_t *claim)
 
     zkl_gate_remove(gate, entry);
 
-    if (gate->state == ZKL_GATE_OWNED && !zkl_gate_used(gate)) {
+    if (!zkl_gate_used(gate)) {
 
         /* no lease is left there, as a list has to show */
 
-        zkl_gate_state(gate, ZKL_GATE_LIST);
-        zkl_gate_go(gate);
+        zkl_custody_unsure(gate);
     }
 }
 
@@ -475,12 +474,8 @@ zkl_custody_entry(zkl_claim_t *claim, ngx_str_t *cdata)
 
 
 void
-zkl_custody_unsure(zkl_claim_t *claim)
+zkl_custody_unsure(zkl_gate_t *gate)
 {
-    zkl_gate_t  *gate;
-
-    gate = claim->gate;
-
     if (gate->state == ZKL_GATE_OWNED) {
         zkl_gate_state(gate, ZKL_GATE_LIST);
         zkl_gate_go(gate);
@@ -1427,12 +1422,11 @@ zkl_custody_gates_handler(zkl_op_t *op)
             continue;
         }
 
-        if (gate->state == ZKL_GATE_OWNED
-            && !zkl_custody_lists(names, n, gate->name.data, ZKL_LEASES_LEN))
-        {
+        if (!zkl_custody_lists(names, n, gate->name.data, ZKL_LEASES_LEN)) {
+
             /* a client has removed the directory, with the entries */
 
-            zkl_gate_state(gate, ZKL_GATE_LIST);
+            zkl_custody_unsure(gate);
         }
     }
 

@@ -67,8 +67,8 @@ ngx_int_t zkl_custody_claim(zkl_claim_t *claim, const u_char *name);
  */
 zkl_op_t *zkl_custody_entry(zkl_claim_t *claim, ngx_str_t *cdata);
 
-/* The directory of claim->gate may be gone: an entry was refused. */
-void zkl_custody_unsure(zkl_claim_t *claim);
+/* An owned gate's entries, or directory, may be gone: are listed again. */
+void zkl_custody_unsure(zkl_gate_t *gate);
 
 
 /* for the worker */

@@ -37,6 +37,7 @@
 #define ZKL_NAMES_TICK                50
 
 
+static u_char *zkl_names_text(ngx_str_t *to, ngx_str_t *from, u_char *p);
 static void zkl_names_timer_handler(ngx_event_t *ev);
 static void zkl_names_unwait(zkl_names_t *names);
 static void zkl_names_root_handler(zkl_op_t *op);
@@ -89,23 +90,13 @@ zkl_names(zkl_worker_t *worker, zkl_names_question_t *question)
 
     p = (u_char *) names + sizeof(zkl_names_t);
 
-    names->root.len = question->root->len;
-    names->root.data = p;
-    p = ngx_cpymem(p, question->root->data, question->root->len);
-
-    names->prefix.len = question->prefix->len;
-    names->prefix.data = p;
-    p = ngx_cpymem(p, question->prefix->data, question->prefix->len);
-
-    names->after.len = question->after->len;
-    names->after.data = p;
-    p = ngx_cpymem(p, question->after->data, question->after->len);
+    p = zkl_names_text(&names->root, question->root, p);
+    p = zkl_names_text(&names->prefix, question->prefix, p);
+    p = zkl_names_text(&names->after, question->after, p);
 
     if (question->owner != NULL) {
         names->owned = 1;
-        names->owner.len = question->owner->len;
-        names->owner.data = p;
-        ngx_memcpy(p, question->owner->data, question->owner->len);
+        (void) zkl_names_text(&names->owner, question->owner, p);
     }
 
     names->worker = worker;
@@ -143,6 +134,16 @@ zkl_names(zkl_worker_t *worker, zkl_names_question_t *question)
     ngx_post_event(&names->timer, &ngx_posted_events);
 
     return names;
+}
+
+
+static u_char *
+zkl_names_text(ngx_str_t *to, ngx_str_t *from, u_char *p)
+{
+    to->len = from->len;
+    to->data = p;
+
+    return ngx_cpymem(p, from->data, from->len);
 }
 
 

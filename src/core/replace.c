@@ -340,7 +340,7 @@ zkl_replace_rename_handler(zkl_op_t *op)
 
             /* not the claim is missing, but the gate's directory */
 
-            zkl_custody_unsure(replace->claim);
+            zkl_custody_unsure(replace->claim->gate);
             zkl_replace_done(replace, NGX_AGAIN);
         }
 

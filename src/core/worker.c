@@ -35,11 +35,9 @@
 
 static void zkl_worker_begin_leaving(zkl_worker_t *worker);
 static ngx_uint_t zkl_worker_holds(zkl_worker_t *worker, ngx_uint_t durable);
-static void zkl_worker_discard(zkl_worker_t *worker);
 static void zkl_worker_free(zkl_worker_t *worker);
 static void zkl_worker_refuse_waiters(zkl_worker_t *worker);
 static void zkl_worker_shut(zkl_worker_t *worker);
-static ngx_int_t zkl_worker_listen(zkl_worker_t *worker);
 static void zkl_worker_wakeup_handler(ngx_event_t *ev);
 static void zkl_worker_write_handler(ngx_event_t *ev);
 static void zkl_worker_ring(void *data, uint32_t record);
@@ -81,8 +79,9 @@ zkl_worker_t *
 zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
     ngx_shm_zone_t *shm_zone, ngx_log_t *log)
 {
-    int            err;
-    zkl_worker_t  *worker;
+    int                err;
+    zkl_worker_t      *worker;
+    ngx_connection_t  *c;
 
     worker = ngx_calloc(sizeof(zkl_worker_t), log);
     if (worker == NULL) {
@@ -139,9 +138,33 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
         goto failed;
     }
 
-    if (zkl_worker_listen(worker) != NGX_OK) {
+    /* puts the slot's descriptor into the event loop */
+
+    c = ngx_get_connection(worker->mailbox.fd, log);
+    if (c == NULL) {
         goto failed;
     }
+
+    c->data = worker;
+
+    c->read->handler = zkl_worker_wakeup_handler;
+    c->read->log = log;
+    c->write->handler = zkl_worker_write_handler;
+    c->write->log = log;
+
+    /*
+     * Level-triggered, so that a wake-up cannot be missed; idle, so that
+     * nginx calls the handler when a graceful exit begins.
+     */
+
+    c->idle = 1;
+
+    if (ngx_add_event(c->read, NGX_READ_EVENT, 0) != NGX_OK) {
+        ngx_free_connection(c);
+        goto failed;
+    }
+
+    worker->wakeup = c;
 
     worker->session = zkl_session_open(conf, &worker->mailbox,
                                    &zkl_worker_events, worker, NULL,
@@ -168,6 +191,7 @@ void
 zkl_worker_stop(zkl_worker_t *worker)
 {
     ngx_uint_t      successor, needed;
+    ngx_queue_t    *q;
     zkl_zone_t     *zone;
     zkl_session_t  *session;
 
@@ -185,9 +209,25 @@ zkl_worker_stop(zkl_worker_t *worker)
 
     worker->session = NULL;
 
-    /* what is under way is freed with the session: no claim may know of it */
+    /*
+     * No caller is told.  What is under way is freed with the session: no claim
+     * may know of it.
+     */
 
-    zkl_worker_discard(worker);
+    while (!ngx_queue_empty(&worker->calls)) {
+        q = ngx_queue_head(&worker->calls);
+        zkl_call_discard(ngx_queue_data(q, zkl_call_t, queue));
+    }
+
+    zkl_worker_tell_locks(&worker->active, zkl_lock_discard);
+    zkl_worker_tell_locks(&worker->idle, zkl_lock_discard);
+
+    zkl_lock_reap(worker);
+
+    if (worker->turn.posted) {
+        ngx_delete_posted_event(&worker->turn);
+    }
+
     zkl_custody_stop(worker);
 
     worker->zone = NULL;
@@ -302,36 +342,6 @@ zkl_worker_timer(zkl_worker_t *worker, ngx_event_t *ev,
 }
 
 
-/* Frees locks and calls when the process leaves; no caller is told. */
-
-static void
-zkl_worker_discard(zkl_worker_t *worker)
-{
-    ngx_queue_t  *q;
-
-    while (!ngx_queue_empty(&worker->calls)) {
-        q = ngx_queue_head(&worker->calls);
-        zkl_call_discard(ngx_queue_data(q, zkl_call_t, queue));
-    }
-
-    while (!ngx_queue_empty(&worker->active)) {
-        q = ngx_queue_head(&worker->active);
-        zkl_lock_discard(ngx_queue_data(q, zkl_lock_t, queue));
-    }
-
-    while (!ngx_queue_empty(&worker->idle)) {
-        q = ngx_queue_head(&worker->idle);
-        zkl_lock_discard(ngx_queue_data(q, zkl_lock_t, queue));
-    }
-
-    zkl_lock_reap(worker);
-
-    if (worker->turn.posted) {
-        ngx_delete_posted_event(&worker->turn);
-    }
-}
-
-
 static void
 zkl_worker_free(zkl_worker_t *worker)
 {
@@ -409,45 +419,6 @@ zkl_worker_shut(zkl_worker_t *worker)
                       "worker_shutdown_timeout: %ui clients that waited for "
                       "locks, or held them by a request, were told", n);
     }
-}
-
-
-/*
- * Puts the slot's descriptor into the event loop.  NGX_ERROR: no connection.
- */
-
-static ngx_int_t
-zkl_worker_listen(zkl_worker_t *worker)
-{
-    ngx_connection_t  *c;
-
-    c = ngx_get_connection(worker->mailbox.fd, worker->log);
-    if (c == NULL) {
-        return NGX_ERROR;
-    }
-
-    c->data = worker;
-
-    c->read->handler = zkl_worker_wakeup_handler;
-    c->read->log = worker->log;
-    c->write->handler = zkl_worker_write_handler;
-    c->write->log = worker->log;
-
-    /*
-     * Level-triggered, so that a wake-up cannot be missed; idle, so that
-     * nginx calls the handler when a graceful exit begins.
-     */
-
-    c->idle = 1;
-
-    if (ngx_add_event(c->read, NGX_READ_EVENT, 0) != NGX_OK) {
-        ngx_free_connection(c);
-        return NGX_ERROR;
-    }
-
-    worker->wakeup = c;
-
-    return NGX_OK;
 }
 
 
