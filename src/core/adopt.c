@@ -196,13 +196,6 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         return;
     }
 
-    if (lease) {
-
-        /* from here on the claim is held, even if the leader is deleted */
-
-        zkl_record_unbind(zone, n);
-    }
-
     rc = zkl_claim_adopt(adoption->worker, path, record, !lease, adoption);
 
     if (rc == NGX_OK) {
@@ -309,7 +302,7 @@ zkl_adopt_answered(void *data, ngx_uint_t write, ngx_uint_t n,
 {
     zkl_adoption_t  *adoption = data;
 
-    zkl_worker_count_answer(adoption->worker, write, n, time);
+    zkl_worker_answered(adoption->worker, write, n, time);
 }
 
 

@@ -88,7 +88,7 @@ static void zkl_claim_moved(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_ephemeral(zkl_claim_t *claim);
 static ngx_int_t zkl_claim_replace(zkl_claim_t *claim, zkl_replace_pt handler);
 static void zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc);
-static void zkl_claim_made_durable(void *data, ngx_int_t rc);
+static void zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_set_lasting(zkl_claim_t *claim, zkl_lasting_e lasting);
 static void zkl_claim_persists(zkl_claim_t *claim);
 static void zkl_claim_watch(zkl_claim_t *claim);
@@ -100,7 +100,7 @@ static void zkl_claim_take_handler(zkl_op_t *op);
 static void zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op);
 static void zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version);
-static void zkl_claim_secured(void *data, ngx_int_t rc);
+static void zkl_claim_secured(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_take_expired(zkl_op_t *op);
 static void zkl_claim_settled(zkl_claim_t *claim);
 static void zkl_claim_take_missed(zkl_claim_t *claim);
@@ -121,7 +121,7 @@ static ngx_uint_t zkl_claim_remote(zkl_claim_t *claim,
 static void zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version);
 static void zkl_claim_rewrite_handler(zkl_op_t *op);
-static void zkl_claim_downgraded(void *data, ngx_int_t rc);
+static void zkl_claim_downgraded(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather);
@@ -335,9 +335,7 @@ zkl_claim_note(zkl_claim_t *claim, zkl_acquire_t *acquire)
     }
 
     if (claim->bound) {
-        zkl_record_bind(zone, claim->id.record,
-                        acquire->leader ? acquire->leader->id.record
-                                        : ZKL_NO_RECORD);
+        zkl_record_bind(zone, claim->id.record);
     }
 }
 
@@ -1121,7 +1119,7 @@ zkl_claim_grant(zkl_claim_t *claim)
     zkl_claim_state(claim, ZKL_HELD);
 
     zkl_claim_waited(claim, ZKL_TIMES_GRANTED);
-    zkl_journal_granted(claim);
+    zkl_journal_claim(claim, ZKL_JOURNAL_GRANTED);
 
     /* a held claim keeps no worker that wants to leave; a stream does */
 
@@ -1517,16 +1515,12 @@ zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n)
 
         zkl_record_keep(claim->cell, claim->ttl, now + claim->ttl);
 
-        /* a claim that queued again has had no leader since then */
+        /*
+         * If the worker dies here, the leases that have begun end by
+         * themselves, because the client was told of none.
+         */
 
-        zkl_record_bind(zone, claim->id.record, claims[0]->id.record);
-    }
-
-    /* the leader, unbound first, decides for all if the worker dies here */
-
-    for (i = 0; i < n; i++) {
-        zone = claims[i]->lock->worker->zone;
-        zkl_record_unbind(zone, claims[i]->id.record);
+        zkl_record_unbind(zone, claim->id.record);
     }
 
     zkl_worker_busy(claims[0]->lock->worker);
@@ -2029,7 +2023,6 @@ static ngx_int_t
 zkl_claim_replace(zkl_claim_t *claim, zkl_replace_pt handler)
 {
     ngx_int_t     rc;
-    zkl_id_t      id;
     zkl_gate_t   *gate;
     zkl_lock_t   *lock;
 
@@ -2040,12 +2033,8 @@ zkl_claim_replace(zkl_claim_t *claim, zkl_replace_pt handler)
         return rc;
     }
 
-    id = zkl_claim_id(claim);
+    claim->replace = zkl_replace(claim, 1, handler);
 
-    claim->replace = zkl_replace(lock->worker, &lock->sn.str, &id,
-                                 claim->id.record, claim->named_mode,
-                                 claim->entry.seq, zkl_custody_name(gate),
-                                 claim->adoption != NULL, handler, claim);
     if (claim->replace == NULL) {
         return NGX_AGAIN;
     }
@@ -2094,10 +2083,8 @@ zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc)
 
 
 static void
-zkl_claim_made_durable(void *data, ngx_int_t rc)
+zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
 {
-    zkl_claim_t  *claim = data;
-
     zkl_lock_t  *lock;
 
     lock = claim->lock;
@@ -2548,10 +2535,8 @@ zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 
 
 static void
-zkl_claim_secured(void *data, ngx_int_t rc)
+zkl_claim_secured(zkl_claim_t *claim, ngx_int_t rc)
 {
-    zkl_claim_t  *claim = data;
-
     claim->replace = NULL;
 
     if (rc == NGX_ERROR) {
@@ -2702,7 +2687,7 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
                   "a durable lease of \"%V\" is counted by this worker",
                   &lock->sn.str);
 
-    zkl_journal_taken_over(claim);
+    zkl_journal_claim(claim, ZKL_JOURNAL_TAKEN_OVER);
 
     if (!claim->entry.linked && lock->nclaims > 1) {
 
@@ -3613,11 +3598,6 @@ zkl_claim_rewrite_handler(zkl_op_t *op)
 void
 zkl_claim_downgrade(zkl_claim_t *claim)
 {
-    zkl_id_t     id;
-    zkl_lock_t  *lock;
-
-    lock = claim->lock;
-
     if (claim->state != ZKL_HELD || claim->replace != NULL
         || (claim->named_mode != ZKL_MUTEX
             && claim->named_mode != ZKL_WRITE))
@@ -3625,12 +3605,7 @@ zkl_claim_downgrade(zkl_claim_t *claim)
         return;
     }
 
-    id = zkl_claim_id(claim);
-
-    claim->replace = zkl_replace(lock->worker, &lock->sn.str, &id,
-                             claim->id.record, claim->named_mode,
-                             claim->entry.seq, NULL, 0, zkl_claim_downgraded,
-                             claim);
+    claim->replace = zkl_replace(claim, 0, zkl_claim_downgraded);
     if (claim->replace == NULL) {
         return;
     }
@@ -3639,15 +3614,13 @@ zkl_claim_downgrade(zkl_claim_t *claim)
 
     claim->entry.mode = ZKL_READ;
 
-    zkl_lock_post(lock);
+    zkl_lock_post(claim->lock);
 }
 
 
 static void
-zkl_claim_downgraded(void *data, ngx_int_t rc)
+zkl_claim_downgraded(zkl_claim_t *claim, ngx_int_t rc)
 {
-    zkl_claim_t  *claim = data;
-
     claim->replace = NULL;
     claim->watched = 0;
     claim->named_mode = claim->entry.mode;
@@ -4328,7 +4301,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
     }
 
     if (claim->bound) {
-        zkl_record_bind(worker->zone, id.record, ZKL_NO_RECORD);
+        zkl_record_bind(worker->zone, id.record);
     }
 
     if (claim->terms.keyed) {

@@ -369,10 +369,6 @@ typedef struct {
                                                        begins; a lock keeps one
                                                        claim for each key; NULL:
                                                        no key */
-    zkl_claim_t                       *leader;      /* another bound claim, or
-                                                       NULL; when the leader's
-                                                       record is unbound, this
-                                                       claim's is, too */
     ngx_uint_t                         begun;       /* of a request that holds
                                                        other locks: is made also
                                                        if the gateway is drained
@@ -412,9 +408,9 @@ void zkl_claim_release(zkl_claim_t *claim, zkl_listener_t *listener);
 void zkl_claim_undelivered(zkl_claim_t *claim);
 
 /*
- * Starts the leases of bound claims that are held, all at once; from then on
- * the claims outlive the worker.  The first claim is the leader of the rest.
- * The claims' handlers are not called any more.
+ * Starts the leases of bound claims that are held, all with the same deadline;
+ * from then on the claims outlive the worker, and their handlers are not called
+ * any more.
  */
 void zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n);
 

@@ -99,15 +99,8 @@ typedef enum {
 } zkl_gate_state_e;
 
 
-struct zkl_custody_s {
-    ngx_queue_t                    gates;
-    zkl_op_t                      *list;        /* of the gates, or NULL */
-    unsigned                       again:1;     /* a list is due */
-};
-
-
 struct zkl_gate_s {
-    ngx_queue_t                    queue;       /* custody->gates */
+    ngx_queue_t                    queue;       /* worker->gates */
     zkl_worker_t                  *worker;
     zkl_gate_state_e               state;
     zkl_op_t                      *op;
@@ -128,8 +121,18 @@ struct zkl_gate_s {
                                                    read, or has no room */
     unsigned                       warned:1;    /* an entry was no lease's */
 
-    u_char                         name[ZKL_GATE_LEN];
+    ngx_str_t                      name;        /* in path */
+    ngx_str_t                      dir;
+    u_char                         path[ZKL_LEASES_PATH];
 };
+
+
+/* what a state sends: to the gate, or to the directory */
+
+typedef struct {
+    zkl_op_e                       type;
+    ngx_uint_t                     dir;
+} zkl_gate_op_t;
 
 
 /* what an entry says */
@@ -146,18 +149,14 @@ static zkl_gate_t *zkl_gate_new(zkl_worker_t *worker, const u_char *name,
     zkl_gate_state_e state);
 static void zkl_gate_free(zkl_gate_t *gate);
 static ngx_uint_t zkl_gate_home(zkl_gate_t *gate);
-static ngx_str_t zkl_gate_leases(const u_char *name, u_char *buf);
-static ngx_str_t zkl_gate_directory(const u_char *name, u_char *buf);
+static ngx_uint_t zkl_gate_used(zkl_gate_t *gate);
 static void zkl_gate_entry(const zkl_id_t *id, u_char *buf);
 static void zkl_gate_state(zkl_gate_t *gate, zkl_gate_state_e state);
 static void zkl_gate_go(zkl_gate_t *gate);
 static void zkl_gate_handler(zkl_op_t *op);
 static void zkl_gate_tell(zkl_gate_t *gate, void (*tell)(zkl_claim_t *claim));
 static void zkl_gate_anew(zkl_claim_t *claim);
-static void zkl_gate_failed(zkl_gate_t *gate, zkl_op_t *op);
-static void zkl_gate_later(zkl_gate_t *gate);
-static void zkl_gate_again(zkl_gate_t *gate);
-static void zkl_gate_looked(zkl_gate_t *gate, zkl_op_t *op);
+static void zkl_gate_again(zkl_gate_t *gate, zkl_gate_state_e state);
 static void zkl_gate_doubt(zkl_gate_t *gate);
 static void zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op);
 static int ngx_libc_cdecl zkl_gate_compare(const void *one, const void *two);
@@ -174,60 +173,33 @@ static ngx_int_t zkl_gate_claim_read(zkl_gate_t *gate, zkl_op_t *op,
 static void zkl_gate_remove(zkl_gate_t *gate, u_char *entry);
 static void zkl_gate_written_handler(zkl_op_t *op);
 static void zkl_gate_relist(zkl_gate_t *gate);
-static void zkl_gate_done(zkl_gate_t *gate);
 static void zkl_custody_look(zkl_worker_t *worker);
 static void zkl_custody_gates_handler(zkl_op_t *op);
 static void zkl_custody_found(zkl_worker_t *worker, ngx_str_t *names,
     ngx_uint_t n);
 static ngx_uint_t zkl_custody_lists(ngx_str_t *names, ngx_uint_t n,
     const u_char *name, size_t len);
-static ngx_msec_t zkl_custody_wait(zkl_worker_t *worker, ngx_str_t *names,
-    ngx_uint_t n);
 static int ngx_libc_cdecl zkl_custody_compare(const void *one,
     const void *two);
-
-
-ngx_int_t
-zkl_custody_start(zkl_worker_t *worker)
-{
-    zkl_custody_t  *custody;
-
-    custody = ngx_calloc(sizeof(zkl_custody_t), worker->log);
-    if (custody == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_queue_init(&custody->gates);
-
-    worker->custody = custody;
-
-    return NGX_OK;
-}
 
 
 void
 zkl_custody_stop(zkl_worker_t *worker)
 {
-    ngx_queue_t    *q;
-    zkl_gate_t     *gate;
-    zkl_custody_t  *custody;
+    ngx_queue_t  *q;
+    zkl_gate_t   *gate;
 
-    custody = worker->custody;
-
-    if (custody->list != NULL) {
-        custody->list->handler = NULL;
+    if (worker->listing != NULL) {
+        worker->listing->handler = NULL;
     }
 
-    while (!ngx_queue_empty(&custody->gates)) {
-        q = ngx_queue_head(&custody->gates);
+    while (!ngx_queue_empty(&worker->gates)) {
+        q = ngx_queue_head(&worker->gates);
         gate = ngx_queue_data(q, zkl_gate_t, queue);
 
         gate->pending = 0;
         zkl_gate_free(gate);
     }
-
-    ngx_free(custody);
-    worker->custody = NULL;
 }
 
 
@@ -237,14 +209,14 @@ zkl_gate_find(zkl_worker_t *worker, const u_char *name)
     ngx_queue_t  *q;
     zkl_gate_t   *gate;
 
-    for (q = ngx_queue_head(&worker->custody->gates);
-         q != ngx_queue_sentinel(&worker->custody->gates);
+    for (q = ngx_queue_head(&worker->gates);
+         q != ngx_queue_sentinel(&worker->gates);
          q = ngx_queue_next(q))
     {
         gate = ngx_queue_data(q, zkl_gate_t, queue);
 
         if (gate->state != ZKL_GATE_GONE
-            && ngx_memcmp(gate->name, name, ZKL_GATE_LEN) == 0)
+            && ngx_memcmp(gate->name.data, name, ZKL_GATE_LEN) == 0)
         {
             return gate;
         }
@@ -257,6 +229,7 @@ zkl_gate_find(zkl_worker_t *worker, const u_char *name)
 static zkl_gate_t *
 zkl_gate_new(zkl_worker_t *worker, const u_char *name, zkl_gate_state_e state)
 {
+    u_char      *p;
     zkl_gate_t  *gate;
 
     gate = ngx_calloc(sizeof(zkl_gate_t), worker->log);
@@ -267,10 +240,21 @@ zkl_gate_new(zkl_worker_t *worker, const u_char *name, zkl_gate_state_e state)
     gate->worker = worker;
     gate->state = state;
     gate->due = ngx_current_msec;
-    ngx_memcpy(gate->name, name, ZKL_GATE_LEN);
+
+    p = ngx_cpymem(gate->path, zkl_gates.data, zkl_gates.len);
+    *p++ = '/';
+
+    gate->name.data = p;
+    gate->name.len = ZKL_GATE_LEN;
+
+    p = ngx_cpymem(p, name, ZKL_GATE_LEN);
+    p = ngx_cpymem(p, ZKL_LEASES, sizeof(ZKL_LEASES) - 1);
+
+    gate->dir.data = gate->path;
+    gate->dir.len = p - gate->path;
 
     ngx_queue_init(&gate->claims);
-    ngx_queue_insert_tail(&worker->custody->gates, &gate->queue);
+    ngx_queue_insert_tail(&worker->gates, &gate->queue);
 
     return gate;
 }
@@ -281,14 +265,7 @@ zkl_gate_new(zkl_worker_t *worker, const u_char *name, zkl_gate_state_e state)
 static void
 zkl_gate_free(zkl_gate_t *gate)
 {
-    if (gate->op != NULL) {
-        gate->op->handler = NULL;
-        gate->op = NULL;
-    }
-
-    free(gate->entries);
-    gate->entries = NULL;
-    gate->state = ZKL_GATE_GONE;
+    zkl_gate_state(gate, ZKL_GATE_GONE);
 
     if (gate->pending != 0) {
         return;
@@ -307,14 +284,23 @@ zkl_gate_home(zkl_gate_t *gate)
     ngx_str_t  name;
 
     return zkl_session_gated(gate->worker->session, &name) == NGX_OK
-           && ngx_memcmp(gate->name, name.data, ZKL_GATE_LEN) == 0;
+           && ngx_memcmp(gate->name.data, name.data, ZKL_GATE_LEN) == 0;
+}
+
+
+/* Whether the gate is needed, also without an entry. */
+
+static ngx_uint_t
+zkl_gate_used(zkl_gate_t *gate)
+{
+    return zkl_gate_home(gate) || !ngx_queue_empty(&gate->claims);
 }
 
 
 const u_char *
 zkl_custody_name(zkl_gate_t *gate)
 {
-    return gate->name;
+    return gate->name.data;
 }
 
 
@@ -332,42 +318,6 @@ zkl_custody_term(zkl_gate_t *gate)
 }
 
 
-/* buf has room for ZKL_LEASES_LEN bytes. */
-
-static ngx_str_t
-zkl_gate_leases(const u_char *name, u_char *buf)
-{
-    ngx_str_t  leases;
-
-    leases.data = buf;
-    leases.len = ZKL_LEASES_LEN;
-
-    buf = ngx_cpymem(buf, name, ZKL_GATE_LEN);
-    ngx_memcpy(buf, ZKL_LEASES, sizeof(ZKL_LEASES) - 1);
-
-    return leases;
-}
-
-
-/* Writes the path of the directory to buf, ZKL_LEASES_PATH bytes. */
-
-static ngx_str_t
-zkl_gate_directory(const u_char *name, u_char *buf)
-{
-    ngx_str_t  path;
-
-    path.data = buf;
-
-    buf = ngx_cpymem(buf, zkl_gates.data, zkl_gates.len);
-    *buf++ = '/';
-    (void) zkl_gate_leases(name, buf);
-
-    path.len = zkl_gates.len + 1 + ZKL_LEASES_LEN;
-
-    return path;
-}
-
-
 /*
  * The name of a claim's entry, ZKL_ENTRY_LEN bytes.  The record's number makes
  * the names of a gate's leases differ.
@@ -376,13 +326,9 @@ zkl_gate_directory(const u_char *name, u_char *buf)
 static void
 zkl_gate_entry(const zkl_id_t *id, u_char *buf)
 {
-    u_char  text[ZKL_ENTRY_LEN + 1];
-
-    (void) ngx_sprintf(text, "%02xd%02xd%08xD%Z",
+    (void) ngx_sprintf(buf, "%02xd%02xd%08xD",
                        (int) id->random[ZKL_RANDOM_LEN - 2],
                        (int) id->random[ZKL_RANDOM_LEN - 1], id->record);
-
-    ngx_memcpy(buf, text, ZKL_ENTRY_LEN);
 }
 
 
@@ -452,7 +398,13 @@ zkl_custody_leave(zkl_claim_t *claim)
     zkl_gate_entry(&id, entry);
 
     zkl_gate_remove(gate, entry);
-    zkl_gate_done(gate);
+
+    if (!zkl_gate_used(gate)) {
+
+        /* no lease is left there, as a list has to show */
+
+        zkl_custody_unsure(gate);
+    }
 }
 
 
@@ -490,42 +442,41 @@ zkl_custody_claim(zkl_claim_t *claim, const u_char *name)
 
 
 zkl_op_t *
-zkl_custody_entry(zkl_worker_t *worker, const u_char *gate, const zkl_id_t *id,
-    ngx_str_t *path, ngx_str_t *name, ngx_str_t *cdata)
+zkl_custody_entry(zkl_claim_t *claim, ngx_str_t *cdata)
 {
     u_char     *p;
-    u_char      buf[ZKL_LEASES_PATH], leaf[ZKL_ENTRY_LEN];
+    u_char      leaf[ZKL_ENTRY_LEN];
     u_char      text[ZKL_PATH_MAX + 1 + ZKL_CLAIM_MAX + 1
                      + ZKL_CLAIM_DATA_MAX];
-    ngx_str_t   dir, entry, value;
+    zkl_id_t    id;
+    ngx_str_t   entry, value, *path;
 
-    dir = zkl_gate_directory(gate, buf);
+    path = &claim->lock->sn.str;
+    id = zkl_claim_id(claim);
 
-    zkl_gate_entry(id, leaf);
+    zkl_gate_entry(&id, leaf);
     entry.data = leaf;
     entry.len = ZKL_ENTRY_LEN;
 
     p = ngx_cpymem(text, path->data, path->len);
     *p++ = LF;
-    p = ngx_cpymem(p, name->data, name->len);
+    p += zkl_name_claim_write((char *) p, &id, claim->named_mode,
+                              claim->entry.seq);
     *p++ = LF;
     p = ngx_cpymem(p, cdata->data, cdata->len);
 
     value.data = text;
     value.len = p - text;
 
-    return zkl_op_new(worker->session, ZKL_OP_PERSISTENT, &dir, &entry, &value);
+    return zkl_op_new(claim->gate->worker->session, ZKL_OP_PERSISTENT,
+                      &claim->gate->dir, &entry, &value);
 }
 
 
 void
-zkl_custody_unsure(zkl_worker_t *worker, const u_char *name)
+zkl_custody_unsure(zkl_gate_t *gate)
 {
-    zkl_gate_t  *gate;
-
-    gate = zkl_gate_find(worker, name);
-
-    if (gate != NULL && gate->state == ZKL_GATE_OWNED) {
+    if (gate->state == ZKL_GATE_OWNED) {
         zkl_gate_state(gate, ZKL_GATE_LIST);
         zkl_gate_go(gate);
     }
@@ -538,8 +489,8 @@ zkl_custody_connected(zkl_worker_t *worker)
     ngx_queue_t  *q;
     zkl_gate_t   *gate;
 
-    for (q = ngx_queue_head(&worker->custody->gates);
-         q != ngx_queue_sentinel(&worker->custody->gates);
+    for (q = ngx_queue_head(&worker->gates);
+         q != ngx_queue_sentinel(&worker->gates);
          q = ngx_queue_next(q))
     {
         gate = ngx_queue_data(q, zkl_gate_t, queue);
@@ -566,15 +517,15 @@ zkl_custody_sweep(zkl_worker_t *worker)
 {
     ngx_queue_t  *q, *next;
 
-    for (q = ngx_queue_head(&worker->custody->gates);
-         q != ngx_queue_sentinel(&worker->custody->gates);
+    for (q = ngx_queue_head(&worker->gates);
+         q != ngx_queue_sentinel(&worker->gates);
          q = next)
     {
         next = ngx_queue_next(q);
         zkl_gate_go(ngx_queue_data(q, zkl_gate_t, queue));
     }
 
-    if (worker->custody->again) {
+    if (worker->unlisted) {
         zkl_custody_look(worker);
     }
 }
@@ -586,8 +537,8 @@ zkl_custody_lost(zkl_worker_t *worker, int64_t session)
     ngx_queue_t  *q, *next;
     zkl_gate_t   *gate;
 
-    for (q = ngx_queue_head(&worker->custody->gates);
-         q != ngx_queue_sentinel(&worker->custody->gates);
+    for (q = ngx_queue_head(&worker->gates);
+         q != ngx_queue_sentinel(&worker->gates);
          q = next)
     {
         next = ngx_queue_next(q);
@@ -632,9 +583,8 @@ zkl_gate_state(zkl_gate_t *gate, zkl_gate_state_e state)
         gate->entries = NULL;
     }
 
-    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, gate->worker->log, 0,
-                   "zk lock gate: %*s state:%d", (size_t) ZKL_GATE_LEN,
-                   gate->name, state);
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, gate->worker->log, 0,
+                   "zk lock gate: %V state:%d", &gate->name, state);
 
     gate->state = state;
 }
@@ -645,10 +595,21 @@ zkl_gate_state(zkl_gate_t *gate, zkl_gate_state_e state)
 static void
 zkl_gate_go(zkl_gate_t *gate)
 {
-    u_char          buf[ZKL_LEASES_PATH];
-    ngx_str_t       name, dir;
-    zkl_op_t       *op;
-    zkl_session_t  *session;
+    zkl_op_t             *op;
+    zkl_session_t        *session;
+    const zkl_gate_op_t  *send;
+
+    static const zkl_gate_op_t  sends[] = {
+        { ZKL_OP_PERSISTENT, 1 },           /* NEW */
+        { ZKL_OP_GATE, 0 },                 /* DUE */
+        { ZKL_OP_GET, 0 },                  /* LOOK */
+        { ZKL_OP_SET, 1 },                  /* COUNT */
+        { ZKL_OP_LIST, 1 },                 /* LIST */
+        { 0, 0 },                           /* READ: reads of entries */
+        { 0, 0 },                           /* OWNED: none */
+        { ZKL_OP_DELETE, 1 },               /* EMPTY */
+        { ZKL_OP_DELETE, 0 }                /* LEFT */
+    };
 
     session = gate->worker->session;
 
@@ -658,63 +619,28 @@ zkl_gate_go(zkl_gate_t *gate)
         return;
     }
 
-    name.data = gate->name;
-    name.len = ZKL_GATE_LEN;
-    dir = zkl_gate_directory(gate->name, buf);
-
-    switch (gate->state) {
-
-    case ZKL_GATE_NEW:
-        op = zkl_op_new(session, ZKL_OP_PERSISTENT, &dir, NULL, NULL);
-        break;
-
-    case ZKL_GATE_DUE:
-
-        if (gate->worker->leaving && ngx_queue_empty(&gate->claims)) {
-            return;
-        }
-
-        op = zkl_op_new(session, ZKL_OP_GATE, &zkl_gates, &name, NULL);
-        break;
-
-    case ZKL_GATE_LOOK:
-        op = zkl_op_new(session, ZKL_OP_GET, &zkl_gates, &name, NULL);
-
-        if (op != NULL) {
-            op->fresh = 1;
-        }
-
-        break;
-
-    case ZKL_GATE_COUNT:
-        op = zkl_op_new(session, ZKL_OP_SET, &dir, NULL, NULL);
-        break;
-
-    case ZKL_GATE_LIST:
-        op = zkl_op_new(session, ZKL_OP_LIST, &dir, NULL, NULL);
-        break;
-
-    case ZKL_GATE_READ:
+    if (gate->state == ZKL_GATE_READ) {
         zkl_gate_read(gate);
-        return;
-
-    case ZKL_GATE_EMPTY:
-        op = zkl_op_new(session, ZKL_OP_DELETE, &dir, NULL, NULL);
-        break;
-
-    case ZKL_GATE_LEFT:
-        op = zkl_op_new(session, ZKL_OP_DELETE, &zkl_gates, &name, NULL);
-        break;
-
-    default: /* OWNED, GONE */
         return;
     }
 
+    if (gate->state == ZKL_GATE_OWNED || gate->state == ZKL_GATE_GONE
+        || (gate->state == ZKL_GATE_DUE && gate->worker->leaving
+            && ngx_queue_empty(&gate->claims)))
+    {
+        return;
+    }
+
+    send = &sends[gate->state];
+
+    op = zkl_op_new(session, send->type, send->dir ? &gate->dir : &zkl_gates,
+                    send->dir ? NULL : &gate->name, NULL);
     if (op == NULL) {
         /* the sweep tries again */
         return;
     }
 
+    op->fresh = (gate->state == ZKL_GATE_LOOK);
     op->handler = zkl_gate_handler;
     op->data = gate;
 
@@ -727,6 +653,7 @@ zkl_gate_go(zkl_gate_t *gate)
 static void
 zkl_gate_handler(zkl_op_t *op)
 {
+    zkl_key_t          key;
     zkl_gate_t        *gate;
     zkl_worker_t      *worker;
     zkl_gate_state_e   next;
@@ -770,36 +697,49 @@ zkl_gate_handler(zkl_op_t *op)
 
     case ZKL_GATE_LOOK:
 
-        if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE) {
-            zkl_gate_looked(gate, op);
+        if (op->rc == ZKL_NO_NODE) {
+            next = ZKL_GATE_DUE;
+            break;
+        }
+
+        if (op->rc != ZKL_OK) {
+            break;
+        }
+
+        if (zkl_zone_key(worker->zone, &key) == NGX_OK && op->owner == key.id) {
+
+            /* the answer to the create was lost */
+
+            next = ZKL_GATE_COUNT;
+            break;
+        }
+
+        if (op->owner == gate->former || zkl_adopt_has(worker, op->owner)) {
+            gate->failures = 0;
+            gate->due = ngx_current_msec + ZKL_CUSTODY_BEHIND;
             return;
         }
 
-        break;
+        /* another session counts the leases */
+
+        zkl_gate_tell(gate, zkl_claim_forsake);
+        zkl_gate_free(gate);
+        return;
 
     case ZKL_GATE_COUNT:
+    case ZKL_GATE_LIST:
+
+        if (op->rc == ZKL_OK && gate->state == ZKL_GATE_LIST) {
+            zkl_gate_listed(gate, op);
+            return;
+        }
 
         if (op->rc == ZKL_OK) {
             gate->term = (uint32_t) op->version;
             next = ZKL_GATE_LIST;
 
         } else if (op->rc == ZKL_NO_NODE) {
-            next = ngx_queue_empty(&gate->claims) ? ZKL_GATE_LEFT
-                                                  : ZKL_GATE_NEW;
-        }
-
-        break;
-
-    case ZKL_GATE_LIST:
-
-        if (op->rc == ZKL_OK) {
-            zkl_gate_listed(gate, op);
-            return;
-        }
-
-        if (op->rc == ZKL_NO_NODE) {
-            next = zkl_gate_home(gate) || !ngx_queue_empty(&gate->claims)
-                   ? ZKL_GATE_NEW : ZKL_GATE_LEFT;
+            next = zkl_gate_used(gate) ? ZKL_GATE_NEW : ZKL_GATE_LEFT;
         }
 
         break;
@@ -813,7 +753,7 @@ zkl_gate_handler(zkl_op_t *op)
 
             /* the directory is not empty */
 
-            zkl_gate_again(gate);
+            zkl_gate_again(gate, ZKL_GATE_LIST);
             return;
         }
 
@@ -829,17 +769,27 @@ zkl_gate_handler(zkl_op_t *op)
         break;
     }
 
-    if (next == gate->state) {
-        zkl_gate_failed(gate, op);
-        return;
-    }
+    if (next != gate->state) {
+        gate->failures = 0;
+        zkl_gate_state(gate, next);
+        zkl_gate_go(gate);
 
-    gate->failures = 0;
-    zkl_gate_state(gate, next);
-    zkl_gate_go(gate);
+        if (gate->state == ZKL_GATE_OWNED) {
+            zkl_worker_tell_claims(worker, zkl_claim_gated);
+        }
 
-    if (gate->state == ZKL_GATE_OWNED) {
-        zkl_worker_tell_claims(worker, zkl_claim_gated);
+    } else if (op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN) {
+
+        /* else the next connection tries again */
+
+        zkl_gate_again(gate, gate->state);
+
+        if (zkl_gate_home(gate)) {
+
+            /* a client that waits for a durable lease is told */
+
+            zkl_worker_tell_claims(worker, zkl_claim_gated);
+        }
     }
 }
 
@@ -868,30 +818,10 @@ zkl_gate_anew(zkl_claim_t *claim)
 }
 
 
-/* The next connection tries again, or the sweep, after a while. */
+/* The operation of the state is due later: less and less often. */
 
 static void
-zkl_gate_failed(zkl_gate_t *gate, zkl_op_t *op)
-{
-    if (op->rc == ZKL_UNSENT || op->rc == ZKL_UNKNOWN) {
-        return;
-    }
-
-    zkl_gate_later(gate);
-
-    if (zkl_gate_home(gate)) {
-
-        /* a client that waits for a durable lease is told */
-
-        zkl_worker_tell_claims(gate->worker, zkl_claim_gated);
-    }
-}
-
-
-/* Less and less often. */
-
-static void
-zkl_gate_later(zkl_gate_t *gate)
+zkl_gate_again(zkl_gate_t *gate, zkl_gate_state_e state)
 {
     ngx_msec_t  wait;
 
@@ -899,52 +829,8 @@ zkl_gate_later(zkl_gate_t *gate)
 
     gate->failures++;
     gate->due = ngx_current_msec + ngx_min(wait, ZKL_CUSTODY_RARELY);
-}
 
-
-/* Lists the entries again, later. */
-
-static void
-zkl_gate_again(zkl_gate_t *gate)
-{
-    zkl_gate_state(gate, ZKL_GATE_LIST);
-    zkl_gate_later(gate);
-}
-
-
-/* A session has the gate, or had. */
-
-static void
-zkl_gate_looked(zkl_gate_t *gate, zkl_op_t *op)
-{
-    zkl_key_t  key;
-
-    gate->failures = 0;
-
-    if (op->rc == ZKL_NO_NODE) {
-        zkl_gate_state(gate, ZKL_GATE_DUE);
-
-    } else if (zkl_zone_key(gate->worker->zone, &key) == NGX_OK
-               && op->owner == key.id)
-    {
-        /* the answer to the create was lost */
-
-        zkl_gate_state(gate, ZKL_GATE_COUNT);
-
-    } else if (op->owner == gate->former
-               || zkl_adopt_has(gate->worker, op->owner))
-    {
-        gate->due = ngx_current_msec + ZKL_CUSTODY_BEHIND;
-
-    } else {
-        /* another session counts the leases */
-
-        zkl_gate_tell(gate, zkl_claim_forsake);
-        zkl_gate_free(gate);
-        return;
-    }
-
-    zkl_gate_go(gate);
+    zkl_gate_state(gate, state);
 }
 
 
@@ -1066,26 +952,18 @@ zkl_gate_compare(const void *one, const void *two)
 static void
 zkl_gate_enter(zkl_gate_t *gate, zkl_claim_t *claim)
 {
-    u_char             buf[ZKL_CLAIM_MAX], text[ZKL_CLAIM_DATA_MAX];
+    u_char             text[ZKL_CLAIM_DATA_MAX];
     size_t             index_at;
-    zkl_id_t           id;
-    ngx_str_t          name, value;
+    ngx_str_t          value;
     zkl_op_t          *op;
     zkl_claim_data_t   cdata;
-
-    id = zkl_claim_id(claim);
-
-    name.data = buf;
-    name.len = zkl_name_claim_write((char *) buf, &id, claim->named_mode,
-                                    claim->entry.seq);
 
     zkl_claim_cdata(claim, &cdata);
 
     value.data = text;
     value.len = zkl_claim_data_write((char *) text, &cdata, &index_at);
 
-    op = zkl_custody_entry(gate->worker, gate->name, &id, &claim->lock->sn.str,
-                           &name, &value);
+    op = zkl_custody_entry(claim, &value);
     if (op == NULL) {
         gate->failed = 1;
         return;
@@ -1103,13 +981,11 @@ zkl_gate_enter(zkl_gate_t *gate, zkl_claim_t *claim)
 static void
 zkl_gate_read(zkl_gate_t *gate)
 {
-    u_char          buf[ZKL_LEASES_PATH];
-    ngx_str_t       dir, *name;
-    ngx_uint_t      used;
-    zkl_session_t  *session;
+    ngx_str_t       *name;
+    ngx_uint_t       used;
+    zkl_session_t   *session;
 
     session = gate->worker->session;
-    dir = zkl_gate_directory(gate->name, buf);
 
     while (gate->next < gate->nentries && gate->pending < ZKL_CUSTODY_READS
            && zkl_session_connected(session))
@@ -1120,20 +996,21 @@ zkl_gate_read(zkl_gate_t *gate)
             continue;
         }
 
-        gate->failed |= (zkl_gate_get(gate, &dir, name, NULL) != NGX_OK);
+        gate->failed |= (zkl_gate_get(gate, &gate->dir, name, NULL)
+                         != NGX_OK);
     }
 
     if (gate->next < gate->nentries || gate->pending != 0) {
         return;
     }
 
-    used = zkl_gate_home(gate) || !ngx_queue_empty(&gate->claims);
+    used = zkl_gate_used(gate);
 
     if (gate->failed || (!used && gate->nentries != 0)) {
 
         /* or the entries are about to be removed, or cannot be */
 
-        zkl_gate_again(gate);
+        zkl_gate_again(gate, ZKL_GATE_LIST);
 
     } else if (used) {
         gate->failures = 0;
@@ -1207,11 +1084,10 @@ zkl_gate_get_handler(zkl_op_t *op)
             gate->warned = 1;
 
             ngx_log_error(NGX_LOG_WARN, gate->worker->log, 0,
-                          "the entry \"%*s\" below the gate \"%*s\" names no "
+                          "the entry \"%*s\" below the gate \"%V\" names no "
                           "claim that is a lease of that gate, and is deleted, "
                           "as are others of which no line tells",
-                          (size_t) ZKL_ENTRY_LEN, entry, (size_t) ZKL_GATE_LEN,
-                          gate->name);
+                          (size_t) ZKL_ENTRY_LEN, entry, &gate->name);
         }
 
         /* fall through */
@@ -1378,7 +1254,7 @@ zkl_gate_claim_read(zkl_gate_t *gate, zkl_op_t *op, u_char *entry)
     }
 
     if (op->owner != 0 || data.gate_len != ZKL_GATE_LEN
-        || ngx_memcmp(data.gate, gate->name, ZKL_GATE_LEN) != 0
+        || ngx_memcmp(data.gate, gate->name.data, ZKL_GATE_LEN) != 0
         || (child->mode == ZKL_NODE && !zkl_node_is(&child->id, op)))
     {
         return NGX_ABORT;
@@ -1392,17 +1268,14 @@ zkl_gate_claim_read(zkl_gate_t *gate, zkl_op_t *op, u_char *entry)
 static void
 zkl_gate_remove(zkl_gate_t *gate, u_char *entry)
 {
-    u_char     buf[ZKL_LEASES_PATH];
-    ngx_str_t  dir, name;
+    ngx_str_t  name;
     zkl_op_t  *op;
-
-    dir = zkl_gate_directory(gate->name, buf);
 
     name.data = entry;
     name.len = ZKL_ENTRY_LEN;
 
-    op = zkl_op_new(gate->worker->session, ZKL_OP_DELETE, &dir, &name, NULL);
-
+    op = zkl_op_new(gate->worker->session, ZKL_OP_DELETE, &gate->dir, &name,
+                    NULL);
     if (op == NULL) {
         zkl_gate_relist(gate);
         return;
@@ -1452,21 +1325,7 @@ zkl_gate_relist(zkl_gate_t *gate)
     gate->failed = 1;
 
     if (gate->state == ZKL_GATE_OWNED) {
-        zkl_gate_again(gate);
-    }
-}
-
-
-/* Gives the gate up if no lease is left there, as a list has to show. */
-
-static void
-zkl_gate_done(zkl_gate_t *gate)
-{
-    if (gate->state == ZKL_GATE_OWNED && !zkl_gate_home(gate)
-        && ngx_queue_empty(&gate->claims))
-    {
-        zkl_gate_state(gate, ZKL_GATE_LIST);
-        zkl_gate_go(gate);
+        zkl_gate_again(gate, ZKL_GATE_LIST);
     }
 }
 
@@ -1488,13 +1347,11 @@ zkl_custody_listed(zkl_worker_t *worker, ngx_str_t *path)
 static void
 zkl_custody_look(zkl_worker_t *worker)
 {
-    zkl_op_t       *op;
-    zkl_custody_t  *custody;
+    zkl_op_t  *op;
 
-    custody = worker->custody;
-    custody->again = 1;
+    worker->unlisted = 1;
 
-    if (custody->list != NULL || !zkl_session_connected(worker->session)) {
+    if (worker->listing != NULL || !zkl_session_connected(worker->session)) {
         return;
     }
 
@@ -1507,8 +1364,8 @@ zkl_custody_look(zkl_worker_t *worker)
     op->handler = zkl_custody_gates_handler;
     op->data = worker;
 
-    custody->again = 0;
-    custody->list = op;
+    worker->unlisted = 0;
+    worker->listing = op;
 
     zkl_session_send(op);
 }
@@ -1517,23 +1374,20 @@ zkl_custody_look(zkl_worker_t *worker)
 static void
 zkl_custody_gates_handler(zkl_op_t *op)
 {
-    u_char          buf[ZKL_LEASES_LEN];
-    ngx_uint_t      n;
-    ngx_str_t       name, leases, *names;
-    ngx_queue_t    *q, *next;
-    zkl_gate_t     *gate;
-    zkl_worker_t   *worker;
-    zkl_custody_t  *custody;
+    ngx_uint_t     n;
+    ngx_str_t      name, *names;
+    ngx_queue_t   *q, *next;
+    zkl_gate_t    *gate;
+    zkl_worker_t  *worker;
 
     worker = op->data;
-    custody = worker->custody;
-    custody->list = NULL;
+    worker->listing = NULL;
 
     if (op->rc != ZKL_OK) {
 
         /* there is no gate so far, or the next connection looks again */
 
-        custody->again = 1;
+        worker->unlisted = 1;
         return;
     }
 
@@ -1544,14 +1398,14 @@ zkl_custody_gates_handler(zkl_op_t *op)
         ngx_qsort(names, n, sizeof(ngx_str_t), zkl_custody_compare);
     }
 
-    for (q = ngx_queue_head(&custody->gates);
-         q != ngx_queue_sentinel(&custody->gates);
+    for (q = ngx_queue_head(&worker->gates);
+         q != ngx_queue_sentinel(&worker->gates);
          q = next)
     {
         next = ngx_queue_next(q);
         gate = ngx_queue_data(q, zkl_gate_t, queue);
 
-        if (!zkl_custody_lists(names, n, gate->name, ZKL_GATE_LEN)) {
+        if (!zkl_custody_lists(names, n, gate->name.data, ZKL_GATE_LEN)) {
 
             if (gate->state != ZKL_GATE_DUE && gate->state < ZKL_GATE_LEFT) {
                 zkl_gate_doubt(gate);
@@ -1568,14 +1422,11 @@ zkl_custody_gates_handler(zkl_op_t *op)
             continue;
         }
 
-        leases = zkl_gate_leases(gate->name, buf);
+        if (!zkl_custody_lists(names, n, gate->name.data, ZKL_LEASES_LEN)) {
 
-        if (gate->state == ZKL_GATE_OWNED
-            && !zkl_custody_lists(names, n, leases.data, leases.len))
-        {
             /* a client has removed the directory, with the entries */
 
-            zkl_gate_state(gate, ZKL_GATE_LIST);
+            zkl_custody_unsure(gate);
         }
     }
 
@@ -1593,25 +1444,40 @@ zkl_custody_gates_handler(zkl_op_t *op)
 }
 
 
-/* Finds the directories whose gates are gone. */
+/*
+ * Finds the directories whose gates are gone.  The more gates there are before
+ * the gate of this session, the longer this worker waits.
+ */
 
 static void
 zkl_custody_found(zkl_worker_t *worker, ngx_str_t *names, ngx_uint_t n)
 {
     ngx_uint_t   i;
-    ngx_str_t    leases;
+    ngx_msec_t   wait;
+    ngx_str_t    own;
     zkl_gate_t  *gate;
-    u_char       buf[ZKL_LEASES_LEN];
+
+    wait = ZKL_CUSTODY_LAST;
+
+    if (zkl_session_gated(worker->session, &own) == NGX_OK) {
+        wait = ZKL_CUSTODY_FIRST;
+
+        for (i = 0; i < n; i++) {
+
+            if (names[i].len == ZKL_GATE_LEN
+                && ngx_memcmp(names[i].data, own.data, ZKL_GATE_LEN) < 0)
+            {
+                wait += ZKL_CUSTODY_RANK;
+            }
+        }
+    }
 
     for (i = 0; i < n; i++) {
 
-        if (names[i].len != ZKL_LEASES_LEN) {
-            continue;
-        }
-
-        leases = zkl_gate_leases(names[i].data, buf);
-
-        if (ngx_memcmp(leases.data, names[i].data, ZKL_LEASES_LEN) != 0
+        if (names[i].len != ZKL_LEASES_LEN
+            || ngx_memcmp(names[i].data + ZKL_GATE_LEN, ZKL_LEASES,
+                          sizeof(ZKL_LEASES) - 1)
+               != 0
             || zkl_custody_lists(names, n, names[i].data, ZKL_GATE_LEN)
             || zkl_gate_find(worker, names[i].data) != NULL)
         {
@@ -1620,11 +1486,11 @@ zkl_custody_found(zkl_worker_t *worker, ngx_str_t *names, ngx_uint_t n)
 
         gate = zkl_gate_new(worker, names[i].data, ZKL_GATE_DUE);
         if (gate == NULL) {
-            worker->custody->again = 1;
+            worker->unlisted = 1;
             return;
         }
 
-        gate->due += zkl_custody_wait(worker, names, n);
+        gate->due += ngx_min(wait, ZKL_CUSTODY_LAST);
     }
 }
 
@@ -1641,30 +1507,6 @@ zkl_custody_lists(ngx_str_t *names, ngx_uint_t n, const u_char *name,
     return n != 0
            && bsearch(&key, names, n, sizeof(ngx_str_t), zkl_custody_compare)
               != NULL;
-}
-
-
-/* The more gates there are before the gate of this session, the longer. */
-
-static ngx_msec_t
-zkl_custody_wait(zkl_worker_t *worker, ngx_str_t *names, ngx_uint_t n)
-{
-    ngx_str_t   gate;
-    ngx_uint_t  i, rank;
-
-    rank = 0;
-
-    if (zkl_session_gated(worker->session, &gate) != NGX_OK) {
-        return ZKL_CUSTODY_LAST;
-    }
-
-    for (i = 0; i < n; i++) {
-        rank += names[i].len == ZKL_GATE_LEN
-                && ngx_memcmp(names[i].data, gate.data, ZKL_GATE_LEN) < 0;
-    }
-
-    return ngx_min(ZKL_CUSTODY_FIRST + ZKL_CUSTODY_RANK * rank,
-                   ZKL_CUSTODY_LAST);
 }
 
 

@@ -62,21 +62,17 @@ void zkl_custody_leave(zkl_claim_t *claim);
 ngx_int_t zkl_custody_claim(zkl_claim_t *claim, const u_char *name);
 
 /*
- * The operation that makes the entry of a claim, to be sent along with the
- * transaction that makes the claim durable; NULL: no memory.  name is that of
- * the claim's znode below path, or empty.
+ * The operation that makes the entry of a claim below claim->gate, to be sent
+ * along with the transaction that makes the claim durable; NULL: no memory.
  */
-zkl_op_t *zkl_custody_entry(zkl_worker_t *worker, const u_char *gate,
-    const zkl_id_t *id, ngx_str_t *path, ngx_str_t *name, ngx_str_t *cdata);
+zkl_op_t *zkl_custody_entry(zkl_claim_t *claim, ngx_str_t *cdata);
 
-/* The directory of the session's gate may be gone: an entry was refused. */
-void zkl_custody_unsure(zkl_worker_t *worker, const u_char *gate);
+/* An owned gate's entries, or directory, may be gone: are listed again. */
+void zkl_custody_unsure(zkl_gate_t *gate);
 
 
 /* for the worker */
 
-/* NGX_ERROR: no memory. */
-ngx_int_t zkl_custody_start(zkl_worker_t *worker);
 /* Frees all; no claim is told. */
 void zkl_custody_stop(zkl_worker_t *worker);
 /* The connection is there: looks at the gates, and at the entries. */

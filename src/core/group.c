@@ -33,7 +33,6 @@ static void zkl_group_claim_handler(void *data, zkl_claim_t *claim,
 static void zkl_group_event_handler(void *data, zkl_claim_t *claim,
     zkl_event_e event, const char *reason);
 static void zkl_group_turn_handler(ngx_event_t *ev);
-static ngx_int_t zkl_group_again(zkl_group_t *group);
 static void zkl_group_refuse(zkl_group_t *group);
 
 
@@ -135,10 +134,6 @@ zkl_group_next(zkl_group_t *group)
 
     acquire.begun = (group->at != 0);
 
-    if (group->begins) {
-        acquire.leader = group->parts[0].claim;
-    }
-
     part->claim = zkl_claim_acquire(group->worker, &acquire, &group->outcome);
 
     if (part->claim == NULL) {
@@ -237,6 +232,8 @@ zkl_group_event_handler(void *data, zkl_claim_t *claim, zkl_event_e event,
 static void
 zkl_group_turn_handler(ngx_event_t *ev)
 {
+    ngx_uint_t    i;
+    ngx_msec_t    wait, longest;
     zkl_group_t  *group;
 
     group = ev->data;
@@ -251,19 +248,6 @@ zkl_group_turn_handler(ngx_event_t *ev)
         return;
     }
 
-    if (group->outcome != ZKL_UNREACHABLE || zkl_group_again(group) != NGX_OK)
-    {
-        zkl_group_refuse(group);
-    }
-}
-
-
-static ngx_int_t
-zkl_group_again(zkl_group_t *group)
-{
-    ngx_uint_t  i;
-    ngx_msec_t  wait, longest;
-
     longest = 0;
 
     for (i = 0; i < group->nparts; i++) {
@@ -272,13 +256,18 @@ zkl_group_again(zkl_group_t *group)
         longest = ngx_max(longest, wait);
     }
 
-    if (zkl_group_left(group, longest) == 0) {
-        return NGX_DECLINED;
+    if (group->outcome != ZKL_UNREACHABLE
+        || zkl_group_left(group, longest) == 0)
+    {
+        zkl_group_refuse(group);
+        return;
     }
 
     (void) zkl_group_leave(group);
 
-    return zkl_group_begin(group);
+    if (zkl_group_begin(group) != NGX_OK) {
+        zkl_group_refuse(group);
+    }
 }
 
 

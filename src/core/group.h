@@ -66,9 +66,6 @@ struct zkl_group_s {
     void                              *data;
     unsigned                           keyed:1; /* each claim's id begins with
                                                    key */
-    unsigned                           begins:1;    /* the caller begins the
-                                                   leases when all claims are
-                                                   granted */
     unsigned                           told:1;  /* of a loss */
 
     uint8_t                            key[ZKL_KEY];

@@ -19,7 +19,6 @@
 
 static void zkl_journal_ended(void *data, uint32_t record, zkl_cell_t *cell,
     ngx_msec_t held);
-static void zkl_journal_claim(zkl_claim_t *claim, zkl_journal_e event);
 static void zkl_journal_cdata(zkl_journal_t *line, zkl_claim_t *claim);
 static u_char *zkl_journal_find(u_char *p, u_char *last, const char *text);
 
@@ -36,20 +35,6 @@ zkl_journal_open(zkl_worker_t *worker, zkl_journal_pt journal, void *data)
 
 
 void
-zkl_journal_granted(zkl_claim_t *claim)
-{
-    zkl_journal_claim(claim, ZKL_JOURNAL_GRANTED);
-}
-
-
-void
-zkl_journal_taken_over(zkl_claim_t *claim)
-{
-    zkl_journal_claim(claim, ZKL_JOURNAL_TAKEN_OVER);
-}
-
-
-static void
 zkl_journal_claim(zkl_claim_t *claim, zkl_journal_e event)
 {
     zkl_worker_t   *worker;

@@ -48,10 +48,8 @@ void zkl_journal_open(zkl_worker_t *worker, zkl_journal_pt journal,
 /* How a claim ended, in a word. */
 const char *zkl_journal_reason(zkl_ending_e ending);
 
-/* The claim holds the lock. */
-void zkl_journal_granted(zkl_claim_t *claim);
-/* This worker counts the lease of a durable claim. */
-void zkl_journal_taken_over(zkl_claim_t *claim);
+/* GRANTED or TAKEN_OVER: the claim holds the lock. */
+void zkl_journal_claim(zkl_claim_t *claim, zkl_journal_e event);
 
 /*
  * op has read a claim that a call is about to delete; then: the claim was

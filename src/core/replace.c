@@ -25,25 +25,16 @@
 
 
 struct zkl_replace_s {
-    zkl_worker_t                  *worker;
-    zkl_session_t                 *session;
+    zkl_claim_t                   *claim;
     zkl_op_t                      *op;
-
     zkl_replace_pt                 handler;
-    void                          *data;
 
-    zkl_id_t                       id;      /* in the claim's name */
-    zkl_cell_t                    *cell;
     zkl_mode_t                     mode;    /* before */
     zkl_mode_t                     to;      /* and afterwards */
-    int64_t                        seq;
-    ngx_str_t                      path;
     ngx_uint_t                     durable; /* 0: for a reader */
-    u_char                         gate[ZKL_GATE_LEN];
     ngx_uint_t                     refused; /* the transaction was, though the
                                                claim is there */
     ngx_uint_t                     persistent;
-    ngx_uint_t                     lagging;
 
     int32_t                        version; /* of the data */
     u_char                         cdata[ZKL_CLAIM_DATA_MAX];
@@ -51,9 +42,9 @@ struct zkl_replace_s {
 };
 
 
+static void zkl_replace_read(zkl_replace_t *replace, zkl_mode_t mode,
+    zkl_op_pt handler);
 static void zkl_replace_read_handler(zkl_op_t *op);
-static void zkl_replace_fill(zkl_replace_t *replace, zkl_claim_data_t *cdata);
-static void zkl_replace_read(zkl_replace_t *replace);
 static void zkl_replace_parent_handler(zkl_op_t *op);
 static void zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent);
 static void zkl_replace_rename_handler(zkl_op_t *op);
@@ -68,39 +59,26 @@ static ngx_str_t zkl_replace_name(zkl_replace_t *replace, zkl_mode_t mode,
 
 
 zkl_replace_t *
-zkl_replace(zkl_worker_t *worker, ngx_str_t *path, const zkl_id_t *id,
-    uint32_t record, zkl_mode_t mode, int64_t seq, const u_char *gate,
-    ngx_uint_t lagging, zkl_replace_pt handler, void *data)
+zkl_replace(zkl_claim_t *claim, ngx_uint_t durable, zkl_replace_pt handler)
 {
+    zkl_worker_t   *worker;
     zkl_replace_t  *replace;
 
-    replace = ngx_calloc(sizeof(zkl_replace_t) + path->len, worker->log);
+    worker = claim->lock->worker;
+
+    replace = ngx_calloc(sizeof(zkl_replace_t), worker->log);
     if (replace == NULL) {
         return NULL;
     }
 
-    replace->worker = worker;
-    replace->session = worker->session;
-    replace->lagging = lagging;
+    replace->claim = claim;
     replace->handler = handler;
-    replace->data = data;
-    replace->id = *id;
-    replace->cell = zkl_layout_cell(worker->zone->map, record);
-    replace->mode = mode;
-    replace->to = gate ? mode : ZKL_READ;
-    replace->seq = seq;
+    replace->mode = claim->named_mode;
+    replace->to = durable ? replace->mode : ZKL_READ;
+    replace->durable = durable;
 
-    if (gate != NULL) {
-        replace->durable = 1;
-        ngx_memcpy(replace->gate, gate, ZKL_GATE_LEN);
-    }
-
-    replace->path.len = path->len;
-    replace->path.data = (u_char *) replace + sizeof(zkl_replace_t);
-    ngx_memcpy(replace->path.data, path->data, path->len);
-
-    if (gate == NULL) {
-        zkl_record_downgrade(worker->zone, record);
+    if (!durable) {
+        zkl_record_downgrade(worker->zone, claim->id.record);
     }
 
     zkl_replace_again(replace);
@@ -112,19 +90,11 @@ zkl_replace(zkl_worker_t *worker, ngx_str_t *path, const zkl_id_t *id,
 void
 zkl_replace_again(zkl_replace_t *replace)
 {
-    u_char     buf[ZKL_CLAIM_MAX];
-    ngx_str_t  name;
-
-    if (replace->op != NULL || !zkl_session_connected(replace->session)) {
-        return;
+    if (replace->op == NULL
+        && zkl_session_connected(replace->claim->lock->worker->session))
+    {
+        zkl_replace_read(replace, replace->mode, zkl_replace_read_handler);
     }
-
-    name = zkl_replace_name(replace, replace->mode, buf);
-
-    zkl_replace_send(replace,
-                     zkl_op_new(replace->session, ZKL_OP_GET, &replace->path,
-                                &name, NULL),
-                     zkl_replace_read_handler);
 }
 
 
@@ -139,24 +109,54 @@ zkl_replace_free(zkl_replace_t *replace)
 }
 
 
+/* Reads the znode with the name for that mode. */
+
+static void
+zkl_replace_read(zkl_replace_t *replace, zkl_mode_t mode, zkl_op_pt handler)
+{
+    u_char       buf[ZKL_CLAIM_MAX];
+    ngx_str_t    name;
+    zkl_lock_t  *lock;
+
+    lock = replace->claim->lock;
+    name = zkl_replace_name(replace, mode, buf);
+
+    zkl_replace_send(replace,
+                     zkl_op_new(lock->worker->session, ZKL_OP_GET,
+                                &lock->sn.str, &name, NULL),
+                     handler);
+}
+
+
 /*
  * The claim data go to the new znode: without the request to replace, and with
- * the czxid, which the claim's fencing token comes from.
+ * the czxid, which the claim's fencing token comes from.  A durable claim's
+ * data have the longest ttl that a holder was told, and the number of holds,
+ * because the next session to count the lease knows no more.
  */
 
 static void
 zkl_replace_read_handler(zkl_op_t *op)
 {
     size_t             index_at;
-    zkl_claim_data_t   cdata;
+    uint32_t           record;
+    ngx_msec_t         ttl;
+    zkl_lock_t        *lock;
+    zkl_zone_t        *zone;
+    zkl_claim_t       *claim;
     zkl_replace_t     *replace;
+    zkl_claim_data_t   cdata;
 
     replace = op->data;
     replace->op = NULL;
 
+    claim = replace->claim;
+    lock = claim->lock;
+    zone = lock->worker->zone;
+    record = claim->id.record;
+
     if (op->rc == ZKL_NO_NODE
-        || (op->rc == ZKL_OK && replace->mode == ZKL_NODE
-            && !zkl_node_is(&replace->id, op)))
+        || (op->rc == ZKL_OK && lock->node && !zkl_node_of(claim, op)))
     {
         zkl_replace_look(replace);
         return;
@@ -176,29 +176,42 @@ zkl_replace_read_handler(zkl_op_t *op)
         /* the answer was lost */
 
         zkl_replace_done(replace, cdata.gate_len != ZKL_GATE_LEN
-                                  || ngx_memcmp(cdata.gate, replace->gate,
+                                  || ngx_memcmp(cdata.gate,
+                                                zkl_custody_name(claim->gate),
                                                 ZKL_GATE_LEN) == 0
                                   ? NGX_OK : NGX_BUSY);
         return;
     }
 
-    if (cdata.index < 0 && cdata.revoke && replace->lagging) {
+    if (cdata.index < 0 && cdata.revoke && claim->adoption != NULL) {
         cdata.mended = (uint32_t) ngx_random() | 1;
 
-        zkl_record_cdata(replace->cell, &cdata);
+        zkl_record_cdata(claim->cell, &cdata);
     }
 
-    if (cdata.index >= 0 && replace->durable
-        && cdata.renewals > replace->cell->renewals)
+    if (replace->durable
+        && (cdata.index < 0 || cdata.renewals > claim->cell->renewals))
     {
-        /* another gateway has renewed the claim, which counts first */
+        /*
+         * A Curator client's mark is to be mended first; a renewal at another
+         * gateway counts first.
+         */
 
         zkl_replace_done(replace, NGX_AGAIN);
         return;
     }
 
+    if (replace->durable) {
+        zkl_record_durable(claim->cell, &cdata);
+
+        cdata.gate_len = ZKL_GATE_LEN;
+        ngx_memcpy(cdata.gate, zkl_custody_name(claim->gate), ZKL_GATE_LEN);
+
+    } else if (ngx_strcmp(cdata.want, "shared") == 0) {
+        cdata.want_len = 0;
+    }
+
     if (cdata.index >= 0) {
-        zkl_replace_fill(replace, &cdata);
 
         if (cdata.czxid == 0) {
             cdata.czxid = op->czxid;
@@ -207,13 +220,6 @@ zkl_replace_read_handler(zkl_op_t *op)
         replace->cdata_len = zkl_claim_data_write((char *) replace->cdata,
                                                   &cdata, &index_at);
 
-    } else if (replace->durable) {
-
-        /* a Curator client's mark, to be mended first: the sweep tries again */
-
-        zkl_replace_done(replace, NGX_AGAIN);
-        return;
-
     } else {
         replace->cdata_len = op->reply.len;
         ngx_memcpy(replace->cdata, op->reply.data, op->reply.len);
@@ -221,42 +227,13 @@ zkl_replace_read_handler(zkl_op_t *op)
 
     replace->version = op->version;
 
-    if (replace->mode == ZKL_NODE) {
+    if (lock->node) {
         zkl_replace_rename(replace, NULL);
         return;
     }
 
-    zkl_replace_read(replace);
-}
-
-
-/* The next session to count the lease knows no more than a claim's data. */
-
-static void
-zkl_replace_fill(zkl_replace_t *replace, zkl_claim_data_t *cdata)
-{
-    if (!replace->durable) {
-
-        if (ngx_strcmp(cdata->want, "shared") == 0) {
-            cdata->want_len = 0;
-        }
-
-        return;
-    }
-
-    zkl_record_durable(replace->cell, cdata);
-
-    cdata->gate_len = ZKL_GATE_LEN;
-    ngx_memcpy(cdata->gate, replace->gate, ZKL_GATE_LEN);
-}
-
-
-static void
-zkl_replace_read(zkl_replace_t *replace)
-{
-    zkl_op_t  *op;
-
-    op = zkl_op_new(replace->session, ZKL_OP_GET, &replace->path, NULL, NULL);
+    op = zkl_op_new(lock->worker->session, ZKL_OP_GET, &lock->sn.str, NULL,
+                    NULL);
     if (op != NULL) {
         op->whole = 1;
     }
@@ -292,9 +269,12 @@ zkl_replace_parent_handler(zkl_op_t *op)
 static void
 zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent)
 {
-    u_char     old[ZKL_CLAIM_MAX], new[ZKL_CLAIM_MAX];
-    ngx_str_t  from, to, cdata;
-    zkl_op_t  *rename, *entry;
+    u_char        old[ZKL_CLAIM_MAX], new[ZKL_CLAIM_MAX];
+    ngx_str_t     from, to, cdata;
+    zkl_op_t     *rename, *entry;
+    zkl_lock_t   *lock;
+
+    lock = replace->claim->lock;
 
     from = zkl_replace_name(replace, replace->mode, old);
     to = zkl_replace_name(replace, replace->to, new);
@@ -305,15 +285,14 @@ zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent)
     entry = NULL;
 
     if (replace->durable) {
-        entry = zkl_custody_entry(replace->worker, replace->gate, &replace->id,
-                                  &replace->path, &to, &cdata);
+        entry = zkl_custody_entry(replace->claim, &cdata);
         if (entry == NULL) {
             return;
         }
     }
 
-    rename = zkl_op_rename(replace->session, &replace->path, &from, &to, &cdata,
-                           replace->version, parent, entry);
+    rename = zkl_op_rename(lock->worker->session, &lock->sn.str, &from, &to,
+                           &cdata, replace->version, parent, entry);
     if (rename != NULL) {
         rename->persistent = (replace->persistent != 0);
     }
@@ -357,7 +336,7 @@ zkl_replace_rename_handler(zkl_op_t *op)
 
             /* not the claim is missing, but the gate's directory */
 
-            zkl_custody_unsure(replace->worker, replace->gate);
+            zkl_custody_unsure(replace->claim->gate);
             zkl_replace_done(replace, NGX_AGAIN);
         }
 
@@ -392,20 +371,12 @@ zkl_replace_failed(zkl_replace_t *replace, zkl_op_t *op)
 static void
 zkl_replace_look(zkl_replace_t *replace)
 {
-    u_char     buf[ZKL_CLAIM_MAX];
-    ngx_str_t  name;
-
-    if (replace->to == replace->mode) {
+    if (replace->durable) {
         zkl_replace_done(replace, NGX_DECLINED);
-        return;
+
+    } else {
+        zkl_replace_read(replace, replace->to, zkl_replace_look_handler);
     }
-
-    name = zkl_replace_name(replace, replace->to, buf);
-
-    zkl_replace_send(replace,
-                     zkl_op_new(replace->session, ZKL_OP_GET, &replace->path,
-                                &name, NULL),
-                     zkl_replace_look_handler);
 }
 
 
@@ -438,7 +409,10 @@ zkl_replace_send(zkl_replace_t *replace, zkl_op_t *op, zkl_op_pt handler)
     op->data = replace;
 
     if (op->type == ZKL_OP_GET) {
-        op->fresh = (replace->lagging != 0);
+
+        /* another session has made the znode of an adopted claim */
+
+        op->fresh = (replace->claim->adoption != NULL);
     }
 
     replace->op = op;
@@ -450,22 +424,24 @@ zkl_replace_send(zkl_replace_t *replace, zkl_op_t *op, zkl_op_pt handler)
 static void
 zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc)
 {
-    void            *data;
+    zkl_zone_t      *zone;
+    zkl_claim_t     *claim;
     zkl_replace_pt   handler;
 
+    claim = replace->claim;
+    handler = replace->handler;
+    zone = claim->lock->worker->zone;
+
     if (rc == NGX_OK && replace->durable) {
-        zkl_record_unread(replace->cell);
+        zkl_record_unread(claim->cell);
 
     } else if (rc == NGX_OK) {
-        zkl_record_named(replace->cell);
+        zkl_record_named(claim->cell);
     }
-
-    handler = replace->handler;
-    data = replace->data;
 
     ngx_free(replace);
 
-    handler(data, rc);
+    handler(claim, rc);
 }
 
 
@@ -474,11 +450,14 @@ zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc)
 static ngx_str_t
 zkl_replace_name(zkl_replace_t *replace, zkl_mode_t mode, u_char *buf)
 {
+    zkl_id_t   id;
     ngx_str_t  name;
 
+    id = zkl_claim_id(replace->claim);
+
     name.data = buf;
-    name.len = zkl_name_claim_write((char *) buf, &replace->id, mode,
-                                    replace->seq);
+    name.len = zkl_name_claim_write((char *) buf, &id, mode,
+                                    replace->claim->entry.seq);
 
     return name;
 }

@@ -35,21 +35,16 @@
 
 static void zkl_worker_begin_leaving(zkl_worker_t *worker);
 static ngx_uint_t zkl_worker_holds(zkl_worker_t *worker, ngx_uint_t durable);
-static void zkl_worker_discard(zkl_worker_t *worker);
 static void zkl_worker_free(zkl_worker_t *worker);
 static void zkl_worker_refuse_waiters(zkl_worker_t *worker);
 static void zkl_worker_shut(zkl_worker_t *worker);
-static ngx_int_t zkl_worker_listen(zkl_worker_t *worker);
 static void zkl_worker_wakeup_handler(ngx_event_t *ev);
 static void zkl_worker_write_handler(ngx_event_t *ev);
 static void zkl_worker_ring(void *data, uint32_t record);
-static zkl_subscription_t *zkl_worker_sub_find(zkl_worker_t *worker,
-    uint32_t record);
-static ngx_uint_t zkl_worker_secures(zkl_worker_t *worker);
 static void zkl_worker_opened(void *data, const zkl_key_t *key);
 static void zkl_worker_connected(void *data, ngx_uint_t fresh);
 static void zkl_worker_suspended(void *data);
-static void zkl_worker_tell_locks(zkl_worker_t *worker,
+static void zkl_worker_tell_locks(ngx_queue_t *locks,
     void (*tell)(zkl_lock_t *lock));
 static void zkl_worker_lost(void *data);
 static void zkl_worker_unreachable(void *data);
@@ -60,11 +55,7 @@ static void zkl_worker_changed(void *data, ngx_str_t *path,
     ngx_uint_t deleted);
 static void zkl_worker_listed(void *data, ngx_str_t *path);
 static void zkl_worker_made(void *data, int64_t zxid);
-static void zkl_worker_answered(void *data, ngx_uint_t write, ngx_uint_t n,
-    ngx_msec_int_t time);
 static void zkl_worker_turn_handler(ngx_event_t *ev);
-static void zkl_worker_forget(zkl_worker_t *worker,
-    void (*forget)(zkl_lock_t *lock));
 static void zkl_worker_tell_transient(zkl_worker_t *worker,
     void (*tell)(zkl_claim_t *claim));
 static void zkl_worker_sweep_handler(ngx_event_t *ev);
@@ -88,8 +79,9 @@ zkl_worker_t *
 zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
     ngx_shm_zone_t *shm_zone, ngx_log_t *log)
 {
-    int            err;
-    zkl_worker_t  *worker;
+    int                err;
+    zkl_worker_t      *worker;
+    ngx_connection_t  *c;
 
     worker = ngx_calloc(sizeof(zkl_worker_t), log);
     if (worker == NULL) {
@@ -111,6 +103,7 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
                     ngx_rbtree_insert_value);
 
     ngx_queue_init(&worker->adoptions);
+    ngx_queue_init(&worker->gates);
     ngx_queue_init(&worker->posted);
     ngx_queue_init(&worker->ended);
     ngx_queue_init(&worker->active);
@@ -146,13 +139,33 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
         goto failed;
     }
 
-    if (zkl_worker_listen(worker) != NGX_OK) {
+    /* puts the slot's descriptor into the event loop */
+
+    c = ngx_get_connection(worker->mailbox.fd, log);
+    if (c == NULL) {
         goto failed;
     }
 
-    if (zkl_custody_start(worker) != NGX_OK) {
+    c->data = worker;
+
+    c->read->handler = zkl_worker_wakeup_handler;
+    c->read->log = log;
+    c->write->handler = zkl_worker_write_handler;
+    c->write->log = log;
+
+    /*
+     * Level-triggered, so that a wake-up cannot be missed; idle, so that
+     * nginx calls the handler when a graceful exit begins.
+     */
+
+    c->idle = 1;
+
+    if (ngx_add_event(c->read, NGX_READ_EVENT, 0) != NGX_OK) {
+        ngx_free_connection(c);
         goto failed;
     }
+
+    worker->wakeup = c;
 
     worker->session = zkl_session_open(conf, &worker->mailbox,
                                    &zkl_worker_events, worker, NULL,
@@ -179,6 +192,7 @@ void
 zkl_worker_stop(zkl_worker_t *worker)
 {
     ngx_uint_t      successor, needed;
+    ngx_queue_t    *q;
     zkl_zone_t     *zone;
     zkl_session_t  *session;
 
@@ -197,9 +211,25 @@ zkl_worker_stop(zkl_worker_t *worker)
 
     worker->session = NULL;
 
-    /* what is under way is freed with the session: no claim may know of it */
+    /*
+     * No caller is told.  What is under way is freed with the session: no claim
+     * may know of it.
+     */
 
-    zkl_worker_discard(worker);
+    while (!ngx_queue_empty(&worker->calls)) {
+        q = ngx_queue_head(&worker->calls);
+        zkl_call_discard(ngx_queue_data(q, zkl_call_t, queue));
+    }
+
+    zkl_worker_tell_locks(&worker->active, zkl_lock_discard);
+    zkl_worker_tell_locks(&worker->idle, zkl_lock_discard);
+
+    zkl_lock_reap(worker);
+
+    if (worker->turn.posted) {
+        ngx_delete_posted_event(&worker->turn);
+    }
+
     zkl_custody_stop(worker);
 
     worker->zone = NULL;
@@ -314,36 +344,6 @@ zkl_worker_timer(zkl_worker_t *worker, ngx_event_t *ev,
 }
 
 
-/* Frees locks and calls when the process leaves; no caller is told. */
-
-static void
-zkl_worker_discard(zkl_worker_t *worker)
-{
-    ngx_queue_t  *q;
-
-    while (!ngx_queue_empty(&worker->calls)) {
-        q = ngx_queue_head(&worker->calls);
-        zkl_call_discard(ngx_queue_data(q, zkl_call_t, queue));
-    }
-
-    while (!ngx_queue_empty(&worker->active)) {
-        q = ngx_queue_head(&worker->active);
-        zkl_lock_discard(ngx_queue_data(q, zkl_lock_t, queue));
-    }
-
-    while (!ngx_queue_empty(&worker->idle)) {
-        q = ngx_queue_head(&worker->idle);
-        zkl_lock_discard(ngx_queue_data(q, zkl_lock_t, queue));
-    }
-
-    zkl_lock_reap(worker);
-
-    if (worker->turn.posted) {
-        ngx_delete_posted_event(&worker->turn);
-    }
-}
-
-
 static void
 zkl_worker_free(zkl_worker_t *worker)
 {
@@ -365,10 +365,6 @@ zkl_worker_free(zkl_worker_t *worker)
 
     if (worker->zone != NULL) {
         zkl_zone_free(worker->zone);
-    }
-
-    if (worker->custody != NULL) {
-        zkl_custody_stop(worker);
     }
 
     if (worker->claims != NULL) {
@@ -425,45 +421,6 @@ zkl_worker_shut(zkl_worker_t *worker)
                       "worker_shutdown_timeout: %ui clients that waited for "
                       "locks, or held them by a request, were told", n);
     }
-}
-
-
-/*
- * Puts the slot's descriptor into the event loop.  NGX_ERROR: no connection.
- */
-
-static ngx_int_t
-zkl_worker_listen(zkl_worker_t *worker)
-{
-    ngx_connection_t  *c;
-
-    c = ngx_get_connection(worker->mailbox.fd, worker->log);
-    if (c == NULL) {
-        return NGX_ERROR;
-    }
-
-    c->data = worker;
-
-    c->read->handler = zkl_worker_wakeup_handler;
-    c->read->log = worker->log;
-    c->write->handler = zkl_worker_write_handler;
-    c->write->log = worker->log;
-
-    /*
-     * Level-triggered, so that a wake-up cannot be missed; idle, so that
-     * nginx calls the handler when a graceful exit begins.
-     */
-
-    c->idle = 1;
-
-    if (ngx_add_event(c->read, NGX_READ_EVENT, 0) != NGX_OK) {
-        ngx_free_connection(c);
-        return NGX_ERROR;
-    }
-
-    worker->wakeup = c;
-
-    return NGX_OK;
 }
 
 
@@ -527,6 +484,7 @@ zkl_worker_ring(void *data, uint32_t record)
 
     ngx_queue_t          ringing;
     ngx_queue_t         *q;
+    ngx_rbtree_node_t   *node;
     zkl_subscription_t  *sub;
 
     ngx_log_debug1(NGX_LOG_DEBUG_HTTP, worker->log, 0,
@@ -541,15 +499,24 @@ zkl_worker_ring(void *data, uint32_t record)
 
     ngx_queue_init(&ringing);
 
-    for ( ;; ) {
-        sub = zkl_worker_sub_find(worker, record);
-        if (sub == NULL) {
-            break;
+    node = worker->subs.root;
+
+    while (node != worker->subs.sentinel) {
+
+        if (node->key != record) {
+            node = (record < node->key) ? node->left : node->right;
+            continue;
         }
+
+        sub = (zkl_subscription_t *) node;
 
         ngx_rbtree_delete(&worker->subs, &sub->node);
         ngx_queue_insert_tail(&ringing, &sub->queue);
         sub->ringing = 1;
+
+        /* there may be another for the record */
+
+        node = worker->subs.root;
     }
 
     while (!ngx_queue_empty(&ringing)) {
@@ -559,26 +526,6 @@ zkl_worker_ring(void *data, uint32_t record)
         zkl_worker_unsubscribe(worker, sub);
         sub->handler(sub);
     }
-}
-
-
-static zkl_subscription_t *
-zkl_worker_sub_find(zkl_worker_t *worker, uint32_t record)
-{
-    ngx_rbtree_node_t  *node;
-
-    node = worker->subs.root;
-
-    while (node != worker->subs.sentinel) {
-
-        if (node->key == record) {
-            return (zkl_subscription_t *) node;
-        }
-
-        node = (record < node->key) ? node->left : node->right;
-    }
-
-    return NULL;
 }
 
 
@@ -624,6 +571,8 @@ zkl_worker_unsubscribe(zkl_worker_t *worker, zkl_subscription_t *sub)
 void
 zkl_worker_busy(zkl_worker_t *worker)
 {
+    ngx_uint_t  secures;
+
     if (worker->session == NULL) {
         worker->sweep.cancelable = 1;
 
@@ -631,24 +580,21 @@ zkl_worker_busy(zkl_worker_t *worker)
         worker->sweep.cancelable = 0;
 
     } else if (zkl_session_reachable(worker->session)) {
+
+        /* a worker that leaves makes its leases durable first */
+
+        secures = worker->leaving
+                  && (worker->nfleeting != 0
+                      || !ngx_queue_empty(&worker->adoptions))
+                  && ngx_current_msec - worker->left < ZKL_LAST;
+
         worker->sweep.cancelable = worker->nblocking == 0
                                    && ngx_queue_empty(&worker->calls)
-                                   && !zkl_worker_secures(worker);
+                                   && !secures;
 
     } else {
         worker->sweep.cancelable = (worker->nawaited == 0);
     }
-}
-
-
-/* A worker that leaves makes its leases durable first. */
-
-static ngx_uint_t
-zkl_worker_secures(zkl_worker_t *worker)
-{
-    return worker->leaving
-           && (worker->nfleeting != 0 || !ngx_queue_empty(&worker->adoptions))
-           && ngx_current_msec - worker->left < ZKL_LAST;
 }
 
 
@@ -682,7 +628,7 @@ zkl_worker_connected(void *data, ngx_uint_t fresh)
      */
 
     if (!fresh) {
-        zkl_worker_tell_locks(worker, zkl_lock_list);
+        zkl_worker_tell_locks(&worker->active, zkl_lock_list);
     }
 
     zkl_worker_heard(worker);
@@ -701,7 +647,8 @@ zkl_worker_suspended(void *data)
 
     zkl_seq_index_clear(worker->zone);
 
-    zkl_worker_forget(worker, zkl_lock_forget);
+    zkl_worker_tell_locks(&worker->active, zkl_lock_forget);
+    zkl_worker_tell_locks(&worker->idle, zkl_lock_forget);
     zkl_worker_tell_claims(worker, zkl_claim_suspended);
 }
 
@@ -730,20 +677,12 @@ zkl_worker_made(void *data, int64_t zxid)
 }
 
 
-static void
+void
 zkl_worker_answered(void *data, ngx_uint_t write, ngx_uint_t n,
     ngx_msec_int_t time)
 {
     zkl_worker_t  *worker = data;
 
-    zkl_worker_count_answer(worker, write, n, time);
-}
-
-
-void
-zkl_worker_count_answer(zkl_worker_t *worker, ngx_uint_t write, ngx_uint_t n,
-    ngx_msec_int_t time)
-{
     if (n != 0) {
         zkl_worker_count(worker, ZKL_COUNT_TRANSACTIONS, 1);
     }
@@ -771,15 +710,15 @@ zkl_worker_turn_handler(ngx_event_t *ev)
 }
 
 
-/* Calls tell for each lock with claims. */
+/* Calls tell for each lock of worker->active, or worker->idle. */
 
 static void
-zkl_worker_tell_locks(zkl_worker_t *worker, void (*tell)(zkl_lock_t *lock))
+zkl_worker_tell_locks(ngx_queue_t *locks, void (*tell)(zkl_lock_t *lock))
 {
     ngx_queue_t  *q, *next;
 
-    for (q = ngx_queue_head(&worker->active);
-         q != ngx_queue_sentinel(&worker->active);
+    for (q = ngx_queue_head(locks);
+         q != ngx_queue_sentinel(locks);
          q = next)
     {
         /* a lock without claims goes to another queue */
@@ -821,7 +760,8 @@ zkl_worker_lost(void *data)
     zkl_zone_set_key(worker->zone, NULL);
     zkl_custody_lost(worker, key.id);
 
-    zkl_worker_forget(worker, zkl_lock_session_over);
+    zkl_worker_tell_locks(&worker->active, zkl_lock_session_over);
+    zkl_worker_tell_locks(&worker->idle, zkl_lock_session_over);
     zkl_worker_tell_claims(worker, zkl_claim_session_over);
 }
 
@@ -935,23 +875,6 @@ zkl_worker_listed(void *data, ngx_str_t *path)
 }
 
 
-static void
-zkl_worker_forget(zkl_worker_t *worker, void (*forget)(zkl_lock_t *lock))
-{
-    ngx_queue_t  *q, *next;
-
-    zkl_worker_tell_locks(worker, forget);
-
-    for (q = ngx_queue_head(&worker->idle);
-         q != ngx_queue_sentinel(&worker->idle);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        forget(ngx_queue_data(q, zkl_lock_t, queue));
-    }
-}
-
-
 /* Calls tell for each transient claim; tell may end that claim. */
 
 static void
@@ -995,7 +918,7 @@ zkl_worker_sweep_handler(ngx_event_t *ev)
 
     if (zkl_session_connected(worker->session)) {
 
-        zkl_worker_tell_locks(worker, zkl_lock_sweep);
+        zkl_worker_tell_locks(&worker->active, zkl_lock_sweep);
 
         /* claims that there was no memory for, or that were refused */
 

@@ -26,7 +26,6 @@ typedef struct zkl_subscription_s  zkl_subscription_t;
 typedef struct zkl_replace_s       zkl_replace_t;
 typedef struct zkl_followed_s      zkl_followed_t;
 typedef struct zkl_gate_s          zkl_gate_t;
-typedef struct zkl_custody_s       zkl_custody_t;
 typedef struct zkl_adoption_s      zkl_adoption_t;
 typedef struct zkl_journal_s       zkl_journal_t;
 
@@ -133,7 +132,9 @@ struct zkl_worker_s {
 
     ngx_queue_t                        adoptions;   /* of dead workers' slots */
 
-    zkl_custody_t                     *custody; /* gates, and the leases */
+    ngx_queue_t                        gates;   /* of custody.c */
+    zkl_op_t                          *listing; /* the list of all gates, or
+                                                   NULL */
     ngx_uint_t                         nfleeting;   /* leases whose znode is
                                                    ephemeral */
     ngx_msec_t                         left;    /* when this worker began to
@@ -159,6 +160,8 @@ struct zkl_worker_s {
     unsigned                           away:1;  /* ZooKeeper was out of reach,
                                                    and not heard again since */
     unsigned                           leaving:1;
+    unsigned                           unlisted:1;  /* a list of all gates is
+                                                       due */
     unsigned                           persistent:1;    /* the server has no
                                                            containers */
 };
@@ -208,9 +211,9 @@ ngx_uint_t zkl_worker_over(zkl_worker_t *worker);
 
 /* Counts, in the gateway's counters. */
 void zkl_worker_count(zkl_worker_t *worker, zkl_count_e which, ngx_uint_t n);
-/* An answer of ZooKeeper; as the session's event. */
-void zkl_worker_count_answer(zkl_worker_t *worker, ngx_uint_t write,
-    ngx_uint_t n, ngx_msec_int_t time);
+/* An answer of ZooKeeper: the session's event; data is the worker. */
+void zkl_worker_answered(void *data, ngx_uint_t write, ngx_uint_t n,
+    ngx_msec_int_t time);
 
 /* Calls tell for each claim; tell may end that claim. */
 void zkl_worker_tell_claims(zkl_worker_t *worker,

@@ -339,7 +339,6 @@ ngx_http_zk_lock_several_begin(ngx_http_zk_lock_several_t *several,
     group->handler = ngx_http_zk_lock_several_handler;
     group->data = several;
     group->keyed = 1;
-    group->begins = 1;
 
     if (zkl_group_acquire(group) != NGX_OK) {
         return ngx_http_zk_lock_several_refused(several);

@@ -97,8 +97,6 @@ typedef struct {
                                                the lease is entered was taken
                                                over, when this gateway counted
                                                the lease last */
-    uint32_t                    leader;     /* the record + 1 that unbinds this
-                                               record, too; 0: none */
     uint8_t                     index;
     uint8_t                     ending;     /* how the claim ended */
     uint8_t                     durable;    /* the znode may be durable */

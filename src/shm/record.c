@@ -127,7 +127,6 @@ zkl_record_begin(zkl_zone_t *zone, ngx_str_t *path, zkl_mode_t mode,
     cell->quota = 0;
     cell->delivery = ZKL_DELIVERED;
     cell->bound = 0;
-    cell->leader = 0;
     cell->named = record;
     cell->term = 0;
     cell->index = 0;
@@ -411,14 +410,12 @@ zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
 
 
 void
-zkl_record_bind(zkl_zone_t *zone, uint32_t record, uint32_t leader)
+zkl_record_bind(zkl_zone_t *zone, uint32_t record)
 {
     zkl_cell_t  *cell;
 
     cell = zkl_layout_cell(zone->map, record);
 
-    cell->leader = (leader != ZKL_NO_RECORD && leader != record)
-                   ? leader + 1 : 0;
     cell->bound = 1;
 }
 
@@ -430,7 +427,7 @@ zkl_record_unbind(zkl_zone_t *zone, uint32_t record)
 
     cell = zkl_layout_cell(zone->map, record);
 
-    /* records that have this record for a leader go by this word */
+    /* the lease was written before, and counts for a successor from now on */
 
     ngx_memory_barrier();
     cell->bound = 0;
@@ -912,7 +909,6 @@ static void
 zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
     zkl_record_t *copy)
 {
-    zkl_cell_t  *leader;
     zkl_slot_t  *slot;
 
     copy->state = cell->state;
@@ -939,23 +935,6 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
     copy->forsaken = (cell->ending == ZKL_ENDING_FORSAKEN);
     copy->bound = (cell->bound != 0);
     copy->durable = (cell->durable != 0);
-
-    /*
-     * A leader that is free does not count, nor does another record in the
-     * leader's cell: only records that were bound together share the key in the
-     * id.
-     */
-
-    leader = cell->leader
-             ? zkl_layout_cell(zone->map, cell->leader - 1) : NULL;
-
-    if (leader != NULL
-        && leader->state != ZKL_RECORD_FREE
-        && zkl_name_secret_equal(leader->random, cell->random, ZKL_KEY)
-        && !leader->bound)
-    {
-        copy->bound = 0;
-    }
 
     copy->alive = 0;
 

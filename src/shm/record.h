@@ -191,12 +191,8 @@ void zkl_record_lose(zkl_cell_t *cell);
 /* Notes that the gateway releases the claim, unless another end was noted. */
 void zkl_record_let_go(zkl_cell_t *cell);
 
-/*
- * bind() makes an own record's claim end with the worker; unbind() undoes that.
- * If leader, another own record, is unbound, the record counts as unbound, too,
- * so that a single atomic step unbinds several records.
- */
-void zkl_record_bind(zkl_zone_t *zone, uint32_t record, uint32_t leader);
+/* bind(): an own record's claim ends with the worker; unbind() undoes that. */
+void zkl_record_bind(zkl_zone_t *zone, uint32_t record);
 void zkl_record_unbind(zkl_zone_t *zone, uint32_t record);
 
 /*

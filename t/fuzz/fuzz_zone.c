@@ -311,9 +311,7 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
         break;
 
     case 4:
-        zkl_record_bind(own, k->id.record, known[0].dying == k->dying
-                        ? known[0].id.record
-                        : ZKL_NO_RECORD);
+        zkl_record_bind(own, k->id.record);
         break;
 
     case 5:

@@ -8,28 +8,19 @@
  * claim, and each other claim goes to an idle user, or to no user, and then
  * lasts as long as the lease.
  *
- * The process may die while the leases begin: then either all locks stay held,
- * or none.  A waiting claim may be deleted by hand, so that the claim queues
- * again, if no other claim of the lock can belong to the same gateway.
+ * The process may die while the leases begin: then the leases that have begun
+ * end by themselves.  A waiting claim may be deleted by hand, so that the claim
+ * queues again, if no other claim of the lock can belong to the same gateway.
  */
 
 
 #include "gsim_user.h"
 
 
-struct gsim_began_s {
-    int                          n;
-    gsim_node_t                 *nodes[GSIM_LOCKS];
-    int64_t                      until;         /* end of the leases */
-};
-
-
 static const zkl_claim_data_t *gsim_several_cdata(zkl_group_t *group,
     ngx_uint_t part, zkl_claim_data_t *buf);
 static void gsim_several_by_hand(void *data, uint64_t tag);
 static int gsim_several_near(gsim_user_t *u, gsim_node_t *node);
-static void gsim_several_begins(gsim_user_t *u);
-static void gsim_several_began_event(void *data, uint64_t tag);
 static void gsim_several_answered(zkl_group_t *group, zkl_outcome_e outcome);
 static void gsim_several_granted(gsim_user_t *u);
 static void gsim_several_part(gsim_user_t *u, int i, int64_t fence,
@@ -111,7 +102,6 @@ gsim_several_acquire(void *data)
     group->handler = gsim_several_answered;
     group->data = u;
     group->keyed = 1;
-    group->begins = 1;
 
     if (zkl_group_acquire(group) != NGX_OK) {
         gsim_say("%s is refused: %d", u->name, group->outcome);
@@ -328,11 +318,11 @@ gsim_several_granted(gsim_user_t *u)
         fences[i] = zkl_fencing_token(claim->czxid, claim->index);
     }
 
-    gsim_several_begins(u);
+    if (gsim_chance(4)) {
+        gsim_fault_store(u->process, 5 * (unsigned) u->nparts);
+    }
 
     zkl_claim_begin(claims, (ngx_uint_t) u->nparts);
-
-    u->began = NULL;
 
     memset(u->parts, 0, sizeof(u->parts));
 
@@ -343,86 +333,6 @@ gsim_several_granted(gsim_user_t *u)
     for (i = u->nparts - 1; i >= 0; i--) {
         gsim_several_part(u, i, fences[i], since);
     }
-}
-
-
-/* Until u->began is NULL again, the process may die with some leases begun. */
-
-static void
-gsim_several_begins(gsim_user_t *u)
-{
-    int            i;
-    char           path[GSIM_PATH];
-    gsim_began_t  *began;
-
-    began = gsim_alloc(sizeof(gsim_began_t));
-
-    began->n = u->nparts;
-    began->until = gsim_now + (u->ttl - 100) * GSIM_MS;
-
-    for (i = 0; i < u->nparts; i++) {
-        u->lock = u->locks[i];
-        u->token = u->tokens[i];
-
-        gsim_user_path(u, path);
-
-        began->nodes[i] = gsim_tree_find(path, gsim_zxid);
-
-        if (began->nodes[i] == NULL) {
-
-            /* the session is over, or the claim will be found to be gone */
-
-            return;
-        }
-    }
-
-    u->began = began;
-
-    if (u->by_hand != NULL || gsim_chance(4)) {
-        gsim_fault_store(u->process, 5 * (unsigned) u->nparts);
-    }
-}
-
-
-void
-gsim_several_died(gsim_user_t *u)
-{
-    gsim_at(gsim_now + 4 * GSIM_S, gsim_several_began_event, u->began, 0);
-
-    u->began = NULL;
-}
-
-
-/* tag: how many nodes existed at the last look, plus 1; 0 at first */
-
-static void
-gsim_several_began_event(void *data, uint64_t tag)
-{
-    int            i, n;
-    gsim_began_t  *began = data;
-
-    if (gsim_now >= began->until) {
-        return;
-    }
-
-    for (n = 0, i = 0; i < began->n; i++) {
-
-        if (gsim_server_session(began->nodes[i]->owner)->over) {
-            return;
-        }
-
-        n += (began->nodes[i]->deleted == GSIM_NEVER);
-    }
-
-    if (n != 0 && n != began->n && tag == (uint64_t) n + 1
-        && gsim_quiet < gsim_now)
-    {
-        gsim_violation("of %d locks that were wanted at once %d are held, %s "
-                       "first", began->n, n, began->nodes[0]->path);
-    }
-
-    gsim_at(gsim_now + 2 * GSIM_S, gsim_several_began_event, began,
-            (uint64_t) n + 1);
 }
 
 

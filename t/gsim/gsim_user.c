@@ -1676,10 +1676,6 @@ gsim_user_process_gone(gsim_process_t *p)
             gsim_user_cut_off(u);
         }
 
-        if (u->process == p && u->began != NULL) {
-            gsim_several_died(u);
-        }
-
         if (u->process != p || (u->claim == NULL && u->call == NULL)) {
             continue;
         }

@@ -36,9 +36,6 @@ typedef enum {
 } gsim_user_e;
 
 
-typedef struct gsim_began_s  gsim_began_t;
-
-
 struct gsim_user_s {
     int                          index;
     char                         name[24];
@@ -84,7 +81,6 @@ struct gsim_user_s {
     zkl_group_t                  group;
     zkl_group_part_t             parts[GSIM_LOCKS];
     zkl_token_t                  tokens[GSIM_LOCKS];
-    gsim_began_t                *began;         /* while the leases begin */
 
     gsim_node_t                 *by_hand;       /* of a claim of this acquire,
                                                    that was deleted by hand;
@@ -186,8 +182,6 @@ void gsim_several_leave(void *data);
 void gsim_several_sync(gsim_user_t *u);
 /* Deletes the znode of the user's claim, if that queues again; else 0. */
 int gsim_several_by_hand_now(gsim_user_t *u);
-/* The process died while the leases began. */
-void gsim_several_died(gsim_user_t *u);
 
 
 #endif /* _GSIM_USER_H_INCLUDED_ */

@@ -213,12 +213,6 @@ MUTANTS = [
      'shm/zone.c',
      'map->over = map->reloads;', '', 60000),
 
-    ('one of several that queued again has no leader',
-     'core/claim.c',
-     'zkl_record_bind(zone, claim->id.record,\n'
-     '                                     claims[0]->id.record);', '',
-     ('--rich', 12000)),
-
     ('children of a list are leaked', 'zk/session.c',
      'if (op->children != NULL) {\n        free(op->children);\n    }\n\n',
      '', 2000),
@@ -666,7 +660,8 @@ MUTANTS = [
      '    return;\n', 500),
 
     ('a view outlives its connection', 'core/worker.c:zkl_worker_suspended',
-     '    zkl_worker_forget(worker, zkl_lock_forget);\n', '', 10000),
+     '    zkl_worker_tell_locks(&worker->active, zkl_lock_forget);\n'
+     '    zkl_worker_tell_locks(&worker->idle, zkl_lock_forget);\n', '', 10000),
 
     ('a lock that is forgotten keeps its view',
      'core/lock.c:zkl_lock_forget',
@@ -1112,12 +1107,12 @@ MUTANTS = [
      '} else if (op->rc == ZKL_NO_NODE) {', '} else if (0) {', 12000),
 
     ('a gate whose create got no answer is another session\'s',
-     'core/custody.c:zkl_gate_looked', '&& op->owner == key.id)', '&& 0)',
+     'core/custody.c:zkl_gate_handler', '&& op->owner == key.id)', '&& 0)',
      12000),
 
     ('the list of the gates is not tried again',
      'core/custody.c:zkl_custody_sweep',
-     'if (worker->custody->again) {', 'if (0) {', 500),
+     'if (worker->unlisted) {', 'if (0) {', 500),
 
     ('the gates are listed without a watch',
      'core/custody.c:zkl_custody_look', 'op->watch = 1;', '', 500),
@@ -1127,8 +1122,8 @@ MUTANTS = [
      'if (gate->state == ZKL_GATE_OWNED) {', 'if (0) {', 2000),
 
     ('the data of a durable claim name no gate',
-     'core/replace.c:zkl_replace_fill',
-     'cdata->gate_len = ZKL_GATE_LEN;', '', 500),
+     'core/replace.c:zkl_replace_read_handler',
+     'cdata.gate_len = ZKL_GATE_LEN;', '', 500),
 
     ('the data of a durable claim have the ttl of the acquire',
      'shm/record.c:zkl_record_durable',
@@ -1348,7 +1343,6 @@ RARE = [
     'a leader that stood still has heard of each write',
     'two writes prove that a session lives',
     'a record that is taken over is found half made',
-    'one of several that queued again has no leader',
     'a worker leaves whom it owes an answer',
     'any answer proves that a session lives',
     'contiguity is kept over a reaped parent',
