@@ -4,7 +4,8 @@
  *
  * A reader hands each token that yajl finds to the caller, which may copy the
  * tokens of a value: the copy goes through a writer and comes out compact.  A
- * writer is a yajl generator and the text so far.
+ * reader needs no memory of malloc(), so a lack of memory never makes a claim's
+ * data look wrong.  A writer is a yajl generator and the text so far.
  *
  * The file makes up for the checks that yajl leaves out:
  *
@@ -53,6 +54,7 @@ struct zkl_json_s {
     size_t               size;
     unsigned             depth;
     unsigned             failed:1;
+    unsigned             fixed:1;   /* text is the caller's, of that size */
     zkl_memory_t         memory;
     char                 block[ZKL_WRITER_MEMORY];
 };
@@ -76,6 +78,7 @@ static int zkl_json_yajl_map_key(void *data, const unsigned char *text,
 static int zkl_json_yajl_end_map(void *data);
 static int zkl_json_yajl_start_array(void *data);
 static int zkl_json_yajl_end_array(void *data);
+static int zkl_json_init(zkl_json_t *json);
 static void zkl_json_nest(zkl_json_t *json, const char *key,
     yajl_gen_status (*open)(yajl_gen gen));
 static void zkl_json_end(zkl_json_t *json,
@@ -106,6 +109,7 @@ zkl_json_read(zkl_json_reader_t *r, const char *text, size_t len)
     int                rc;
     char               area[ZKL_READER_MEMORY], *p;
     size_t             n;
+    zkl_json_t         copy;
     yajl_status        status;
     zkl_memory_t       memory;
     unsigned char     *reason;
@@ -142,15 +146,24 @@ zkl_json_read(zkl_json_reader_t *r, const char *text, size_t len)
         return -1;
     }
 
+    if (zkl_json_init(&copy) != 0) {
+        return zkl_json_error(r, "no memory");
+    }
+
+    copy.text = r->data;
+    copy.size = ZKL_DATA_MAX;
+    copy.fixed = 1;
+
     zkl_memory_init(&memory, area, sizeof(area));
     zkl_json_yajl_functions(&functions, &memory);
 
     r->parser = yajl_alloc(&zkl_yajl_callbacks, &functions, r);
     if (r->parser == NULL) {
+        yajl_gen_free(copy.gen);
         return zkl_json_error(r, "no memory");
     }
 
-    r->copy = NULL;
+    r->copy = &copy;
     r->depth = 0;
     r->end = len;
     r->too_large = 0;
@@ -195,7 +208,7 @@ zkl_json_read(zkl_json_reader_t *r, const char *text, size_t len)
         }
     }
 
-    zkl_json_close(r->copy);
+    yajl_gen_free(copy.gen);
     yajl_free(r->parser);
 
     return rc;
@@ -341,10 +354,6 @@ zkl_json_copy(zkl_json_reader_t *r, zkl_type_e type, const char *text,
 {
     zkl_json_t  *json;
 
-    if (r->copy == NULL) {
-        r->copy = zkl_json_open();
-    }
-
     json = r->copy;
 
     switch (type) {
@@ -375,20 +384,15 @@ zkl_json_copy(zkl_json_reader_t *r, zkl_type_e type, const char *text,
         break;
     }
 
-    /* the parser checked the order of the tokens, so there is no memory */
+    /* the parser checked the order of the tokens, and the text is UTF-8 */
 
-    if (json == NULL || json->failed) {
-        return zkl_json_error(r, "%s cannot be written", r->copied);
-    }
-
-    if (json->len > ZKL_DATA_MAX) {
+    if (json->failed) {
         r->too_large = 1;
 
         return zkl_json_error(r, "%s is longer than %d bytes of compact JSON",
                               r->copied, ZKL_DATA_MAX);
     }
 
-    memcpy(r->data, json->text, json->len);
     r->data[json->len] = '\0';
     *r->data_len = json->len;
 
@@ -495,31 +499,15 @@ zkl_json_yajl_end_array(void *data)
 zkl_json_t *
 zkl_json_open(void)
 {
-    zkl_json_t       *json;
-    yajl_alloc_funcs  functions;
+    zkl_json_t  *json;
 
     json = malloc(sizeof(zkl_json_t));
     if (json == NULL) {
         return NULL;
     }
 
-    memset(json, 0, sizeof(zkl_json_t));
-
-    zkl_memory_init(&json->memory, json->block, sizeof(json->block));
-    zkl_json_yajl_functions(&functions, &json->memory);
-
-    json->gen = yajl_gen_alloc(&functions);
-
-    if (json->gen == NULL) {
+    if (zkl_json_init(json) != 0) {
         free(json);
-        return NULL;
-    }
-
-    if (yajl_gen_config(json->gen, yajl_gen_print_callback, zkl_json_print,
-                        json)
-        == 0)
-    {
-        zkl_json_close(json);
         return NULL;
     }
 
@@ -635,6 +623,33 @@ zkl_json_close(zkl_json_t *json)
 }
 
 
+static int
+zkl_json_init(zkl_json_t *json)
+{
+    yajl_alloc_funcs  functions;
+
+    memset(json, 0, offsetof(zkl_json_t, block));
+
+    zkl_memory_init(&json->memory, json->block, sizeof(json->block));
+    zkl_json_yajl_functions(&functions, &json->memory);
+
+    json->gen = yajl_gen_alloc(&functions);
+    if (json->gen == NULL) {
+        return -1;
+    }
+
+    if (yajl_gen_config(json->gen, yajl_gen_print_callback, zkl_json_print,
+                        json)
+        == 0)
+    {
+        yajl_gen_free(json->gen);
+        return -1;
+    }
+
+    return 0;
+}
+
+
 static void
 zkl_json_nest(zkl_json_t *json, const char *key,
     yajl_gen_status (*open)(yajl_gen gen))
@@ -704,6 +719,11 @@ zkl_json_print(void *data, const char *text, size_t len)
     size_t   size;
 
     if (json->failed) {
+        return;
+    }
+
+    if (json->fixed && len > json->size - json->len) {
+        json->failed = 1;
         return;
     }
 

@@ -62,8 +62,8 @@ MUTANTS = [
 
     ("json", JSON, "&& !zkl_json_blank(text + r->end, len - r->end))",
      "&& 0)"),
-    ("json", JSON, "if (json->len > ZKL_DATA_MAX) {",
-     "if (json->len > ZKL_DATA_MAX + 8) {"),
+    ("json", JSON, "copy.size = ZKL_DATA_MAX;",
+     "copy.size = ZKL_DATA_MAX + 8;"),
     ("json", JSON, "if (second != half) {", "if (second > half) {"),
 
     ("args", ARGS, ": zkl_text_shown_check(text, len)))", ": 1))"),
