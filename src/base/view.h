@@ -95,12 +95,8 @@ struct zkl_entry_s {
     unsigned            waiting:1;  /* local, not granted yet */
     unsigned            watched:1;  /* not local: the caller watches the
                                        claim, and sets the bit */
-    unsigned            renamed:1;  /* foreign: the mode may be so new that
-                                       ZooKeeper still shows the caller the
-                                       claim with the mode before */
     unsigned            misnumbered:1;  /* the parent has not given the seq:
                                            first in the view */
-    unsigned            listed:1;   /* scratch of a merge */
 };
 
 
@@ -196,7 +192,7 @@ void zkl_view_learn(zkl_view_t *view, zkl_entry_t *entry);
 void zkl_view_remove(zkl_view_t *view, zkl_entry_t *entry);
 
 /* The waiter of a ZKL_GRANT holds the lock now. */
-void zkl_view_grant(zkl_view_t *view, zkl_entry_t *entry);
+void zkl_view_grant(zkl_entry_t *entry);
 
 /*
  * Returns the next step for the first waiting local claim.  Call after every

@@ -1135,7 +1135,7 @@ zkl_claim_grant(zkl_claim_t *claim)
         return NGX_AGAIN;
     }
 
-    zkl_view_grant(&claim->lock->view, &claim->entry);
+    zkl_view_grant(&claim->entry);
 
     delivery = ZKL_DELIVERED;
     lease = claim->ttl;

@@ -2223,10 +2223,6 @@ zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other)
 
             other->entry.mode = (rc == NGX_ABORT || rc == NGX_DECLINED)
                                 ? ZKL_MUTEX : record.was;
-
-            /* the server of this worker may not show the rename yet */
-
-            other->entry.renamed = 1;
         }
 
         return NGX_OK;

@@ -62,8 +62,8 @@ MUTANTS = [
     ('others take a claim that is made durable for released',
      'base/view.c',
      'if (entry->origin == ZKL_FOREIGN\n'
-     '        && zkl_view_place(entry) <= view->complete_through)',
-     'if (0)', 12000),
+     '        && zkl_view_place(entry) <= view->complete_through\n',
+     'if (0\n', 12000),
 
     ('the lock is not bumped when a claim is made durable', LIBRARY,
      """        zoo_set_op_init(&zops[n++], (char *) op->parent.data,
@@ -676,7 +676,7 @@ MUTANTS = [
 
     ('a writer that is gone has left no reader',
      'base/view.c:zkl_view_remove',
-     'entry->mode == ZKL_WRITE || entry->renamed', 'entry->renamed', 2000),
+     'entry->mode == ZKL_WRITE || !view->watched', '!view->watched', 2000),
 
     ('the end of a foreign claim wakes no waiter',
      'core/lock.c:zkl_lock_vanished',
@@ -702,15 +702,15 @@ MUTANTS = [
      ('--rich', 4000)),
 
     ('a list shows no reader in the place of a mutex',
-     'base/view.c:zkl_view_find',
-     '        if (zkl_view_same(entry, observed)) {',
-     '        if (entry->mode == ZKL_MUTEX\n'
-     '            && entry->origin == ZKL_FOREIGN\n'
-     '            && observed->mode == ZKL_READ)\n'
-     '        {\n'
-     '            observed->gone = 1;\n'
-     '        }\n\n'
-     '        if (zkl_view_same(entry, observed)) {', 500),
+     'base/view.c:zkl_view_merge',
+     '            if (zkl_view_match(entry, &children[i])) {\n',
+     '            if (entry->mode == ZKL_MUTEX\n'
+     '                && entry->origin == ZKL_FOREIGN\n'
+     '                && children[i].mode == ZKL_READ)\n'
+     '            {\n'
+     '                children[i].gone = 1;\n'
+     '            }\n\n'
+     '            if (zkl_view_match(entry, &children[i])) {\n', 500),
 
     ('a waiter for a permit watches a single claim',
      'base/view.c:zkl_view_blocker',
