@@ -96,15 +96,12 @@ static void zkl_lock_make_handler(zkl_op_t *op);
 static void zkl_lock_watch_parent(zkl_lock_t *lock, int64_t czxid);
 static void zkl_lock_doubt(zkl_lock_t *lock);
 static void zkl_lock_watch_parent_handler(zkl_op_t *op);
-static void zkl_lock_found(zkl_lock_t *lock, int64_t mzxid);
 static void zkl_lock_bumped(zkl_lock_t *lock);
 static void zkl_lock_tell_bumped(zkl_lock_t *lock);
 static ngx_uint_t zkl_lock_many_held(zkl_lock_t *lock);
 static void zkl_lock_reread_handler(ngx_event_t *ev);
 static zkl_other_t *zkl_lock_other(zkl_lock_t *lock, zkl_origin_e origin,
     zkl_id_t *id, ngx_str_t *name);
-static void zkl_lock_same(zkl_other_t *other, zkl_record_t *record);
-static void zkl_lock_siblings(zkl_lock_t *lock);
 static ngx_int_t zkl_lock_watch_znode(zkl_lock_t *lock, zkl_other_t *other);
 static void zkl_lock_watch_handler(zkl_op_t *op);
 static void zkl_lock_vanished(zkl_other_t *other);
@@ -1337,8 +1334,6 @@ zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op)
         op->given = (int64_t) n;
     }
 
-    zkl_lock_siblings(lock);
-
     rc = zkl_view_merge(&lock->view, lock->tick, op->given, children, n,
                         zkl_lock_make_other, zkl_lock_gone, lock);
 
@@ -1685,7 +1680,6 @@ zkl_lock_watch_parent(zkl_lock_t *lock, int64_t czxid)
 
     lock->parent = op;
     lock->witness = czxid;
-    lock->stale = (lock->list != NULL);
 
     zkl_session_send(op);
 }
@@ -1770,8 +1764,25 @@ zkl_lock_watch_parent_handler(zkl_op_t *op)
             lock->view.watched = 1;
             lock->born = op->czxid;
 
-            if (op->mzxid > lock->witness && lock->nclaims != 0) {
-                zkl_lock_found(lock, op->mzxid);
+            if (op->mzxid <= lock->witness || lock->nclaims == 0) {
+                /* no claim of this worker was changed since */
+
+            } else if (op->mzxid <= lock->handled) {
+
+                /*
+                 * A claim that is missing in a later connection was not removed
+                 * by a change that was handled before.
+                 */
+
+                zkl_lock_tell_bumped(lock);
+
+            } else if (lock->list == NULL) {
+                zkl_lock_bumped(lock);
+
+            } else if (!lock->bumped) {
+                /* the list under way was sent behind this read */
+                lock->bumped = 1;
+                zkl_lock_tell_bumped(lock);
             }
 
             lock->handled = op->mzxid;
@@ -1795,28 +1806,6 @@ zkl_lock_watch_parent_handler(zkl_op_t *op)
     }
 
     zkl_lock_op_end(lock);
-}
-
-
-/*
- * Another gateway changed the znode before the watch was set.  A claim that is
- * missing in a later connection was not removed by a change that was handled
- * before: so that change does not set bumped again.
- */
-
-static void
-zkl_lock_found(zkl_lock_t *lock, int64_t mzxid)
-{
-    if (mzxid <= lock->handled) {
-        zkl_lock_tell_bumped(lock);
-
-    } else if (lock->list == NULL || lock->stale) {
-        zkl_lock_bumped(lock);
-
-    } else if (!lock->bumped) {
-        lock->bumped = 1;
-        zkl_lock_tell_bumped(lock);
-    }
 }
 
 
@@ -2032,51 +2021,6 @@ zkl_lock_other(zkl_lock_t *lock, zkl_origin_e origin, zkl_id_t *id,
 }
 
 
-/* A sibling that held the lock alone may share the lock by now. */
-
-static void
-zkl_lock_same(zkl_other_t *other, zkl_record_t *record)
-{
-    if (other->entry.seq == record->seq) {
-        other->entry.mode = record->mode;
-    }
-}
-
-
-/* A sibling's record tells the mode sooner than the name of the znode. */
-
-static void
-zkl_lock_siblings(zkl_lock_t *lock)
-{
-    ngx_int_t     rc;
-    zkl_entry_t  *entry;
-    zkl_other_t  *other;
-    zkl_record_t  record;
-
-    for  (entry = zkl_view_first(&lock->view);
-         entry != NULL;
-         entry = zkl_view_after(&lock->view, entry))
-    {
-        if (entry->origin != ZKL_SIBLING
-            || (entry->mode != ZKL_MUTEX && entry->mode != ZKL_WRITE))
-        {
-            continue;
-        }
-
-        other = (zkl_other_t *) entry;
-
-        rc = zkl_record_read(lock->worker->zone, &other->id, &lock->sn.str,
-                             &record);
-
-        /* a dead worker may have shared the lock before */
-
-        if (rc == NGX_OK || rc == NGX_AGAIN) {
-            zkl_lock_same(other, &record);
-        }
-    }
-}
-
-
 /*
  * Make sure that ZooKeeper or the zone tells when a claim in the way is gone.
  * Return NGX_OK, or NGX_AGAIN if there is no memory or no room for a watch: the
@@ -2230,7 +2174,11 @@ zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other)
 
     if (rc == NGX_OK && record.state != ZKL_RECORD_ENDED) {
 
-        zkl_lock_same(other, &record);
+        /* a sibling that held the lock alone may share the lock by now */
+
+        if (other->entry.seq == record.seq) {
+            other->entry.mode = record.mode;
+        }
 
         other->entry.watched = 1;
         zkl_worker_subscribe(lock->worker, &other->sub, record.id.record);

@@ -71,8 +71,6 @@ struct zkl_lock_s {
     unsigned                           bumped:1;    /* another gateway wrote: a
                                                        list comes before a grant
                                                        or a refusal */
-    unsigned                           stale:1;     /* list was sent before
-                                                       parent */
     unsigned                           doubtful:1;  /* the next grant reads the
                                                        claim first */
     unsigned                           partial:1;   /* a list has to tell which
