@@ -4374,7 +4374,7 @@ zkl_claim_found_handler(zkl_op_t *op)
         claim->index = (cdata.index > 0) ? cdata.index : 0;
         lock->known = 1;
 
-        zkl_lock_watch_parent_again(lock);
+        zkl_lock_watch_parent(lock, 0);
         zkl_claim_queued(claim);
         break;
 

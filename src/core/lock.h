@@ -206,7 +206,7 @@ ngx_uint_t zkl_lock_holds(zkl_lock_t *lock, ngx_uint_t durable);
  */
 void zkl_lock_name(zkl_entry_t *entry, ngx_str_t *name, u_char *buf);
 
-/* The process leaves: frees the lock and the claims. */
+/* Frees the lock and its claims. */
 void zkl_lock_discard(zkl_lock_t *lock);
 
 /* Called once a second, for changes that no event has told. */
@@ -219,7 +219,13 @@ void zkl_lock_sweep(zkl_lock_t *lock);
 /* Calls tell for each claim; tell may end that claim. */
 void zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim));
 
-void zkl_lock_watch_parent_again(zkl_lock_t *lock);
+/*
+ * Sets the parent watch, unless the watch is set or under way.  The read is
+ * sent behind the create of a claim that still exists, the witness, whose czxid
+ * is given: so a znode that is older than the claim is the znode that the claim
+ * was made in.  0: finds a witness among the worker's claims.
+ */
+void zkl_lock_watch_parent(zkl_lock_t *lock, int64_t witness);
 
 
 #endif /* _ZKL_LOCK_H_INCLUDED_ */

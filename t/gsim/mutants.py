@@ -482,19 +482,9 @@ MUTANTS = [
     # subscriptions
 
     ('no subscription hangs at a sibling ahead',
-     'core/lock.c',
-     '        zkl_worker_subscribe(lock->worker, &other->sub,\n'
-     '                                   record.id.record);\n'
-     '\n'
-     '        return NGX_OK;\n'
-     '    }\n'
-     '\n'
-     '    zkl_',
-     '        return NGX_OK;\n'
-     '    }\n'
-     '\n'
-     '    zkl_',
-     1000),
+     'core/lock.c:zkl_lock_watch',
+     'zkl_worker_subscribe(lock->worker, &other->sub, record.id.record);',
+     '', 1000),
 
     # turns
 
@@ -645,14 +635,14 @@ MUTANTS = [
 
     ('a waiter is granted when the foreign claim ahead is gone',
      'core/lock.c:zkl_lock_vanished',
-     '    zkl_view_remove(&lock->view, &other->entry);\n',
-     GRANT_THE_NEXT + '    zkl_view_remove(&lock->view, &other->entry);\n',
+     '    zkl_lock_gone(lock, &other->entry);\n',
+     GRANT_THE_NEXT + '    zkl_lock_gone(lock, &other->entry);\n',
      500),
 
     ("a waiter is granted when a sibling's claim ahead is gone",
-     'core/lock.c:zkl_lock_watch_sibling',
-     '    zkl_view_remove(&lock->view, &other->entry);\n',
-     GRANT_THE_NEXT + '    zkl_view_remove(&lock->view, &other->entry);\n',
+     'core/lock.c:zkl_lock_watch',
+     'if (record.state == ZKL_RECORD_ENDED) {\n',
+     'if (record.state == ZKL_RECORD_ENDED) {\n' + GRANT_THE_NEXT,
      500),
 
     ('a new claim pins its znode for ever',
@@ -697,8 +687,13 @@ MUTANTS = [
      'core/claim.c:zkl_claim_recover',
      '    claim->entry.waiting = 1;\n', '', 2000),
 
-    ("a dead worker's claim is gone", 'core/lock.c:zkl_lock_watch_sibling',
-     'if (rc == NGX_ABORT || rc == NGX_AGAIN\n', 'if (rc == NGX_ABORT\n',
+    ("a dead worker's claim is gone", 'core/lock.c:zkl_lock_watch',
+     'if (rc == NGX_DECLINED\n',
+     'if (rc == NGX_AGAIN) {\n'
+     '            zkl_lock_gone(lock, &other->entry);\n'
+     '            return NGX_OK;\n'
+     '        }\n\n'
+     '        if (rc == NGX_DECLINED\n',
      ('--rich', 4000)),
 
     ('a list shows no reader in the place of a mutex',
@@ -721,7 +716,7 @@ MUTANTS = [
      'zkl_mode_permits(mode) : 1;', 'zkl_mode_permits(mode) + 1 : 1;', 1000),
 
     ('a claim of another use is granted', 'core/lock.c:zkl_lock_step',
-     'return zkl_lock_conflict(lock, waiter);',
+     'return zkl_claim_conflict(zkl_claim_of(waiter));',
      'return zkl_claim_grant(zkl_claim_of(waiter));', 1000),
 
     ('a claim with other permits is refused at once',
@@ -734,9 +729,7 @@ MUTANTS = [
 
     ('a claim is refused for a claim that may be gone',
      'core/lock.c:zkl_lock_conflicts',
-     'return first->origin == ZKL_LOCAL\n'
-     '           || (first->watched && zkl_lock_there(lock, other));',
-     'return 1;', ('--rich', 20000)),
+     'if (first->origin == ZKL_LOCAL) {', 'if (1) {', ('--rich', 20000)),
 
     ('a claim that lives in a former lock is counted',
      'core/lock.c:zkl_lock_learn',
@@ -746,8 +739,8 @@ MUTANTS = [
      '                || record.czxid >= claim->czxid)))', 60000),
 
     ('the first waiter is refused for a claim that may be gone',
-     'core/lock.c:zkl_lock_conflict',
-     'if (first->origin == ZKL_LOCAL || zkl_lock_there(lock, other)) {',
+     'core/lock.c:zkl_lock_step',
+     'if (zkl_lock_conflicts(lock, waiter)) {',
      'if (1) {', ('--rich', 60000)),
 
     # planted without regard to this simulation
