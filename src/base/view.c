@@ -600,13 +600,6 @@ zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter, zkl_entry_t **watch)
  */
 
 
-uint64_t
-zkl_view_tick(zkl_view_t *view)
-{
-    return view->tick;
-}
-
-
 int
 zkl_view_merge(zkl_view_t *view, uint64_t tick, int64_t given,
     zkl_observed_t *children, size_t n, zkl_view_make_pt make,

@@ -3102,7 +3102,6 @@ zkl_claim_forget(zkl_claim_t *claim)
     }
 
     zkl_lock_leave(lock, claim);
-    zkl_lock_bury(worker, claim);
 
     if (lock->nclaims != 0) {
         lock->partial = 1;
@@ -4147,7 +4146,6 @@ zkl_claim_done(zkl_claim_t *claim)
 
     zkl_lock_removed(lock, &claim->entry);
     zkl_lock_leave(lock, claim);
-    zkl_lock_bury(worker, claim);
 }
 
 

@@ -64,8 +64,8 @@ typedef struct {
 
 
 static void zkl_lock_unpost(zkl_lock_t *lock);
-static zkl_op_t *zkl_lock_op(zkl_lock_t *lock, zkl_op_e type, ngx_str_t *name,
-    zkl_op_pt handler);
+static ngx_int_t zkl_lock_read(zkl_lock_t *lock, zkl_op_t **under_way,
+    zkl_op_e type, ngx_str_t *name, ngx_uint_t watch, zkl_op_pt handler);
 static void zkl_lock_resolve(zkl_lock_t *lock);
 static ngx_int_t zkl_lock_step(zkl_lock_t *lock);
 static ngx_int_t zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter);
@@ -92,7 +92,6 @@ static ngx_int_t zkl_lock_watch(zkl_lock_t *lock, zkl_other_t *other);
 static void zkl_lock_watch_handler(zkl_op_t *op);
 static void zkl_lock_vanished(zkl_other_t *other);
 static void zkl_lock_sub_handler(zkl_subscription_t *sub);
-static void zkl_lock_verify(zkl_lock_t *lock, zkl_entry_t *entry);
 static void zkl_lock_verify_handler(zkl_op_t *op);
 static void zkl_lock_unwatch(zkl_other_t *other);
 static ngx_uint_t zkl_lock_rest(zkl_lock_t *lock);
@@ -182,6 +181,8 @@ zkl_lock_leave(zkl_lock_t *lock, zkl_claim_t *claim)
     worker = lock->worker;
 
     ngx_queue_remove(&claim->queue);
+    ngx_queue_insert_tail(&worker->ended, &claim->queue);
+
     lock->nclaims--;
     lock->nkeen -= zkl_claim_keen(claim);
 
@@ -337,13 +338,6 @@ zkl_lock_reap(zkl_worker_t *worker)
 
 
 void
-zkl_lock_bury(zkl_worker_t *worker, zkl_claim_t *claim)
-{
-    ngx_queue_insert_tail(&worker->ended, &claim->queue);
-}
-
-
-void
 zkl_lock_op_begin(zkl_lock_t *lock)
 {
     lock->nops++;
@@ -378,27 +372,35 @@ zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim))
 
 
 /*
- * Makes a read of the lock's znode or of a child; handler calls
- * zkl_lock_op_end().  Returns NULL if there is no memory.
+ * Reads the lock's znode or a child, unless such a read is under way; handler
+ * calls zkl_lock_op_end().  NGX_ERROR: no memory.
  */
 
-static zkl_op_t *
-zkl_lock_op(zkl_lock_t *lock, zkl_op_e type, ngx_str_t *name,
-    zkl_op_pt handler)
+static ngx_int_t
+zkl_lock_read(zkl_lock_t *lock, zkl_op_t **under_way, zkl_op_e type,
+    ngx_str_t *name, ngx_uint_t watch, zkl_op_pt handler)
 {
     zkl_op_t  *op;
 
-    op = zkl_op_new(lock->worker->session, type, &lock->sn.str, name, NULL);
-    if (op == NULL) {
-        return NULL;
+    if (*under_way != NULL) {
+        return NGX_OK;
     }
 
+    op = zkl_op_new(lock->worker->session, type, &lock->sn.str, name, NULL);
+    if (op == NULL) {
+        return NGX_ERROR;
+    }
+
+    op->watch = watch;
     op->handler = handler;
     op->data = lock;
 
-    zkl_lock_op_begin(lock);
+    *under_way = op;
 
-    return op;
+    zkl_lock_op_begin(lock);
+    zkl_session_send(op);
+
+    return NGX_OK;
 }
 
 
@@ -763,6 +765,8 @@ zkl_lock_resolve(zkl_lock_t *lock)
 static ngx_int_t
 zkl_lock_step(zkl_lock_t *lock)
 {
+    u_char          buf[ZKL_CLAIM_MAX];
+    ngx_str_t       name;
     zkl_entry_t    *waiter, *blocker;
     zkl_verdict_e   verdict;
 
@@ -788,7 +792,12 @@ zkl_lock_step(zkl_lock_t *lock)
         }
 
         if (lock->doubtful) {
-            zkl_lock_verify(lock, waiter);
+            /* without memory, the sweep tries again */
+
+            zkl_lock_name(waiter, &name, buf);
+
+            (void) zkl_lock_read(lock, &lock->verify, ZKL_OP_GET, &name, 0,
+                                 zkl_lock_verify_handler);
             return NGX_AGAIN;
         }
 
@@ -1093,8 +1102,6 @@ zkl_lock_gap_handler(zkl_subscription_t *sub)
 void
 zkl_lock_list(zkl_lock_t *lock)
 {
-    zkl_op_t  *op;
-
     if (lock->list != NULL) {
         return;
     }
@@ -1104,19 +1111,15 @@ zkl_lock_list(zkl_lock_t *lock)
     zkl_lock_watch_parent(lock, 0);
     zkl_lock_doubt(lock);
 
-    op = zkl_lock_op(lock, lock->node ? ZKL_OP_GET
-                                      : ZKL_OP_LIST,
-                     NULL, zkl_lock_list_handler);
-    if (op == NULL) {
+    lock->tick = lock->view.tick;
+
+    if (zkl_lock_read(lock, &lock->list, lock->node ? ZKL_OP_GET : ZKL_OP_LIST,
+                      NULL, 0, zkl_lock_list_handler)
+        != NGX_OK)
+    {
         /* the sweep tries again */
         lock->partial = 1;
-        return;
     }
-
-    lock->list = op;
-    lock->tick = zkl_view_tick(&lock->view);
-
-    zkl_session_send(op);
 }
 
 
@@ -1513,7 +1516,6 @@ void
 zkl_lock_watch_parent(zkl_lock_t *lock, int64_t witness)
 {
     int64_t       oldest, youngest;
-    zkl_op_t     *op;
     ngx_queue_t  *q;
     zkl_claim_t  *claim;
 
@@ -1550,17 +1552,12 @@ zkl_lock_watch_parent(zkl_lock_t *lock, int64_t witness)
         return;
     }
 
-    op = zkl_lock_op(lock, ZKL_OP_GET, NULL, zkl_lock_watch_parent_handler);
-    if (op == NULL) {
-        return;
-    }
-
-    op->watch = 1;
-
-    lock->parent = op;
     lock->witness = witness;
 
-    zkl_session_send(op);
+    /* without the watch, each list and each create tries again */
+
+    (void) zkl_lock_read(lock, &lock->parent, ZKL_OP_GET, NULL, 1,
+                         zkl_lock_watch_parent_handler);
 }
 
 
@@ -2016,32 +2013,6 @@ zkl_lock_sub_handler(zkl_subscription_t *sub)
     other->entry.watched = 0;
 
     zkl_lock_post(other->lock);
-}
-
-
-/* Checks that a claim that is about to be granted exists. */
-
-static void
-zkl_lock_verify(zkl_lock_t *lock, zkl_entry_t *entry)
-{
-    u_char     buf[ZKL_CLAIM_MAX];
-    ngx_str_t  name;
-    zkl_op_t  *op;
-
-    if (lock->verify != NULL) {
-        return;
-    }
-
-    zkl_lock_name(entry, &name, buf);
-
-    op = zkl_lock_op(lock, ZKL_OP_GET, &name, zkl_lock_verify_handler);
-    if (op == NULL) {
-        return;
-    }
-
-    lock->verify = op;
-
-    zkl_session_send(op);
 }
 
 

@@ -107,7 +107,7 @@ zkl_lock_t *zkl_lock_get(zkl_worker_t *worker, ngx_str_t *path);
 /* Finds the lock at path, or returns NULL. */
 zkl_lock_t *zkl_lock_find(zkl_worker_t *worker, ngx_str_t *path);
 
-/* A claim joins or leaves. */
+/* A claim joins, or leaves and is freed when the turn ends. */
 void zkl_lock_join(zkl_lock_t *lock, zkl_claim_t *claim);
 void zkl_lock_leave(zkl_lock_t *lock, zkl_claim_t *claim);
 
@@ -131,9 +131,7 @@ void zkl_lock_post(zkl_lock_t *lock);
 /* Advances the posted locks, and frees what has ended; called once a turn. */
 void zkl_lock_run(zkl_worker_t *worker);
 
-/* The claim has left its lock: the claim is freed when the turn ends. */
-void zkl_lock_bury(zkl_worker_t *worker, zkl_claim_t *claim);
-/* Frees these claims: the turn, or the process, ends. */
+/* Frees the claims that have left: the turn, or the process, ends. */
 void zkl_lock_reap(zkl_worker_t *worker);
 
 /* An operation of the lock begins or ends. */

@@ -535,7 +535,7 @@ list(world_t *w)
         n++;
     }
 
-    rule(zkl_view_merge(&w->view, zkl_view_tick(&w->view), w->next, children,
+    rule(zkl_view_merge(&w->view, w->view.tick, w->next, children,
                         n, make, gone, w) == 0, "no memory");
 }
 

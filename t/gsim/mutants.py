@@ -908,8 +908,8 @@ MUTANTS = [
 """, '', 500),
 
     ('a lock that is followed is not listed when the connection is back',
-     'core/follow.c:zkl_followed_connected',
-     '    zkl_followed_list((zkl_followed_t *) node);\n', '', 2000),
+     'core/follow.c:zkl_follow_connected',
+     '        zkl_followed_list((zkl_followed_t *) node);\n', '', 2000),
 
     ('the creation of a lock is not followed',
      'core/follow.c:zkl_followed_handler',

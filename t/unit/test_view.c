@@ -275,7 +275,7 @@ try_merge(world_t *world, uint64_t mark)
 static void
 merge(world_t *world)
 {
-    assert_int_equal(try_merge(world, zkl_view_tick(&world->view)), 0);
+    assert_int_equal(try_merge(world, world->view.tick), 0);
 }
 
 
@@ -1133,7 +1133,7 @@ test_merge_younger(void **state)
     world_t   *world = *state;
 
     create(world, 2);
-    mark = zkl_view_tick(&world->view);
+    mark = world->view.tick;
     create(world, 3);
 
     see_foreign(world, 1);
@@ -1146,7 +1146,7 @@ test_merge_younger(void **state)
 
     /* unless the list shows a claim that was created even later */
 
-    mark = zkl_view_tick(&world->view);
+    mark = world->view.tick;
     create(world, 4);
 
     see_foreign(world, 5);
@@ -1170,7 +1170,7 @@ test_merge_empty(void **state)
     see_own(world, find(world, 1));
     merge(world);
 
-    mark = zkl_view_tick(&world->view);
+    mark = world->view.tick;
     create(world, 2);
 
     assert_int_equal(try_merge(world, mark), 0);
@@ -1427,7 +1427,7 @@ test_merge_no_memory(void **state)
     see_foreign(world, 0);
     see_foreign(world, 1);
     see_own(world, find(world, 2));
-    assert_int_equal(try_merge(world, zkl_view_tick(&world->view)), -1);
+    assert_int_equal(try_merge(world, world->view.tick), -1);
 
     assert_int_equal(world->view.complete_through, -1);
     expect_next(world, ZKL_WATCH, 2, 0);
