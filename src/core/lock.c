@@ -12,6 +12,8 @@
  * lock's znode: that watch tells that the znode is gone, and was perhaps made
  * anew, or that another gateway has changed a claim.
  *
+ * lock.h has the states of a lock, and what leads from each state to the next.
+ *
  * A function that changes a lock posts the lock.  In each turn of the event
  * loop zkl_lock_run() advances the posted locks, and it alone frees locks and
  * claims that have ended: so no function loses its lock or its claim under way.

@@ -6,6 +6,46 @@
  * A lock object exists while the worker has claims on the lock or operations
  * for the lock under way, and afterwards as long as a watch on the lock's znode
  * keeps the view true.
+ *
+ * The states of a lock with a queue.  A grant needs a row without "no" in each
+ * part.  A state that lets no grant pass has an answer, an event or the sweep
+ * that leads on.  A connection that breaks leads to the first row of each part.
+ *
+ *   state                          grant   what leads on
+ *
+ *   The parent watch:
+ *   none: no parent, !view.watched yes     a create or a list sends the watch;
+ *                                          else both forget the view
+ *   parent: under way              no (1)  the answer: set; or none, and a list
+ *                                          (a failed read: with the next step)
+ *   view.watched: set              yes     the event: none, and bumped, or, if
+ *                                          the znode was deleted, a list
+ *   The list:
+ *   none                           yes
+ *   partial: due                   yes (2) the sweep, a create
+ *   list: under way                yes (2) the answer: none, or partial
+ *
+ *   The view, as far as the first waiting claim:
+ *   a claim ahead is unknown       no      the sequence index, soon, or a list
+ *   soon: a sibling may tell       no      the ring, or the timer
+ *   a claim ahead blocks           no      own: its end; other: the watch, or,
+ *                                          without one, the sweep
+ *   clear                          yes
+ *
+ *   The claims in the view:
+ *   sure                           yes
+ *   doubtful: the waiter may be    no      verify is sent: the answer says
+ *   gone                                   sure, or has a list sent, which says
+ *                                          which claims are left
+ *   bumped: any claim may have     no      the list that bumped has sent; if it
+ *   changed                                failed, each step and the sweep
+ *
+ *   (1) but for seq 0, which is first in any parent
+ *   (2) a view that was forgotten lacks claims ahead, so a claim is unknown
+ *
+ * posted, resolve, known and mixed are no states: what is to be done in this
+ * turn, which clients are to be told, and what the next create or the next
+ * unknown claim had best do.
  */
 
 
@@ -73,8 +113,9 @@ struct zkl_lock_s {
                                                        or a refusal */
     unsigned                           doubtful:1;  /* the next grant reads the
                                                        claim first */
-    unsigned                           partial:1;   /* a list has to tell which
-                                                       own claims are left */
+    unsigned                           partial:1;   /* a list is due, perhaps
+                                                       to tell which own claims
+                                                       are left */
     unsigned                           mixed:1;     /* the last list had foreign
                                                        claims */
 
