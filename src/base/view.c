@@ -18,23 +18,13 @@
 
 static int64_t zkl_view_place(zkl_entry_t *entry);
 static zkl_entry_t *zkl_view_upto(zkl_view_t *view, int64_t seq);
-static zkl_entry_t *zkl_view_misnumbered(zkl_view_t *view, int64_t seq);
 static void zkl_view_link(zkl_view_t *view, zkl_entry_t *entry);
-static void zkl_view_wait(zkl_view_t *view, zkl_entry_t *entry);
 static void zkl_view_unlink(zkl_view_t *view, zkl_entry_t *entry);
 static void zkl_view_pass(zkl_view_t *view);
-static void zkl_view_doubt(zkl_view_t *view, zkl_entry_t *entry);
 static zkl_entry_t *zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter,
     zkl_entry_t **watch);
 static int zkl_view_compare(const void *one, const void *two);
-static void zkl_view_match(zkl_view_t *view, zkl_observed_t *children,
-    size_t n);
-static void zkl_view_find(zkl_view_t *view, zkl_entry_t *entry,
-    zkl_observed_t *observed);
-static int zkl_view_same(zkl_entry_t *entry, zkl_observed_t *observed);
-static void zkl_view_sweep(zkl_view_t *view, uint64_t tick, int64_t given,
-    zkl_view_gone_pt gone, void *data);
-static int zkl_view_taken(zkl_view_t *view, int64_t seq);
+static int zkl_view_match(zkl_entry_t *entry, zkl_observed_t *observed);
 static int zkl_view_add(zkl_view_t *view, zkl_observed_t *s, int64_t given,
     zkl_view_make_pt make, void *data);
 
@@ -116,19 +106,20 @@ zkl_view_remove(zkl_view_t *view, zkl_entry_t *entry)
 
     zkl_view_unlink(view, entry);
 
-    if (entry->mode == ZKL_WRITE || entry->renamed
-        || !view->watched || !entry->watched)
+    /* a claim that is gone may have left another claim in the same place */
+
+    if (entry->origin == ZKL_FOREIGN
+        && zkl_view_place(entry) <= view->complete_through
+        && (entry->mode == ZKL_WRITE || !view->watched || !entry->watched))
     {
-        zkl_view_doubt(view, entry);
+        view->complete_through = zkl_view_place(entry) - 1;
     }
 }
 
 
 void
-zkl_view_grant(zkl_view_t *view, zkl_entry_t *entry)
+zkl_view_grant(zkl_entry_t *entry)
 {
-    (void) view;
-
     if (!entry->waiting) {
         return;
     }
@@ -438,25 +429,6 @@ zkl_view_upto(zkl_view_t *view, int64_t seq)
 }
 
 
-/* Returns the last misnumbered claim up to seq, or the ring's head. */
-
-static zkl_entry_t *
-zkl_view_misnumbered(zkl_view_t *view, int64_t seq)
-{
-    zkl_entry_t  *entry;
-
-    entry = &view->alive;
-
-    while (entry->next != &view->alive && entry->next->misnumbered
-           && entry->next->seq <= seq)
-    {
-        entry = entry->next;
-    }
-
-    return entry;
-}
-
-
 /* Links an entry by seq; a local entry with waiting set waits. */
 
 static void
@@ -464,8 +436,18 @@ zkl_view_link(zkl_view_t *view, zkl_entry_t *entry)
 {
     zkl_entry_t  *before;
 
-    before = entry->misnumbered ? zkl_view_misnumbered(view, entry->seq)
-                                : zkl_view_upto(view, entry->seq);
+    if (entry->misnumbered) {
+        before = &view->alive;
+
+        while (before->next != &view->alive && before->next->misnumbered
+               && before->next->seq <= entry->seq)
+        {
+            before = before->next;
+        }
+
+    } else {
+        before = zkl_view_upto(view, entry->seq);
+    }
 
     entry->prev = before;
     entry->next = before->next;
@@ -475,28 +457,19 @@ zkl_view_link(zkl_view_t *view, zkl_entry_t *entry)
     entry->tick = ++view->tick;
     entry->linked = 1;
     entry->watched = 0;
-    entry->renamed = 0;
-    entry->listed = 0;
 
     view->nalive++;
 
-    if (entry->origin == ZKL_LOCAL) {
-        view->nlocal++;
-
-        if (entry->waiting) {
-            zkl_view_wait(view, entry);
-        }
-
-    } else {
+    if (entry->origin != ZKL_LOCAL) {
         entry->waiting = 0;
+        return;
     }
-}
 
+    view->nlocal++;
 
-static void
-zkl_view_wait(zkl_view_t *view, zkl_entry_t *entry)
-{
-    zkl_entry_t  *before;
+    if (!entry->waiting) {
+        return;
+    }
 
     before = view->waiting.waiting_prev;
 
@@ -514,7 +487,7 @@ zkl_view_wait(zkl_view_t *view, zkl_entry_t *entry)
 static void
 zkl_view_unlink(zkl_view_t *view, zkl_entry_t *entry)
 {
-    zkl_view_grant(view, entry);
+    zkl_view_grant(entry);
 
     entry->prev->next = entry->next;
     entry->next->prev = entry->prev;
@@ -552,22 +525,6 @@ zkl_view_pass(zkl_view_t *view)
         {
             view->complete_through++;
         }
-    }
-}
-
-
-/*
- * A foreign claim that is gone may have left another claim in the same place:
- * a reader, or the same claim as a durable claim.
- */
-
-static void
-zkl_view_doubt(zkl_view_t *view, zkl_entry_t *entry)
-{
-    if (entry->origin == ZKL_FOREIGN
-        && zkl_view_place(entry) <= view->complete_through)
-    {
-        view->complete_through = zkl_view_place(entry) - 1;
     }
 }
 
@@ -633,16 +590,14 @@ zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter, zkl_entry_t **watch)
 
 
 /*
- * The merge of a list of children into the view.  An entry with a tick above
- * the tick is younger than the list.
+ * The merge of a list of children into the view.
+ *
+ * An entry that the list does not show is gone if the list is younger than the
+ * entry: the parent had given the seq when the list was made, or the entry was
+ * known on this session when the list was sent, so that the tick of the entry
+ * is not above that of the list.  The second reason does not hold for a
+ * sibling, because a sibling may be known from another session.
  */
-
-
-uint64_t
-zkl_view_tick(zkl_view_t *view)
-{
-    return view->tick;
-}
 
 
 int
@@ -650,14 +605,47 @@ zkl_view_merge(zkl_view_t *view, uint64_t tick, int64_t given,
     zkl_observed_t *children, size_t n, zkl_view_make_pt make,
     zkl_view_gone_pt gone, void *data)
 {
-    size_t  i;
+    int           listed;
+    size_t        i, first;
+    zkl_entry_t  *entry, *next;
 
     if (n > 1) {
         qsort(children, n, sizeof(zkl_observed_t), zkl_view_compare);
     }
 
-    zkl_view_match(view, children, n);
-    zkl_view_sweep(view, tick, given, gone, data);
+    first = 0;
+
+    for (entry = view->alive.next; entry != &view->alive; entry = next) {
+        next = entry->next;
+        listed = 0;
+
+        if (first != 0 && children[first - 1].seq >= entry->seq) {
+            /* the misnumbered claims have ended: the order begins again */
+            first = 0;
+        }
+
+        while (first < n && children[first].seq < entry->seq) {
+            first++;
+        }
+
+        /* a downgraded writer and its reader share a seq */
+
+        for (i = first; i < n && children[i].seq == entry->seq; i++) {
+
+            if (zkl_view_match(entry, &children[i])) {
+                children[i].entry = entry;
+                listed = 1;
+            }
+        }
+
+        if (!listed
+            && (entry->seq < given
+                || (entry->origin != ZKL_SIBLING && entry->tick <= tick)))
+        {
+            zkl_view_unlink(view, entry);
+            gone(data, entry);
+        }
+    }
 
     view->complete_through = -1;
 
@@ -691,122 +679,21 @@ zkl_view_compare(const void *one, const void *two)
 }
 
 
-/*
- * Marks the entries that are listed.  The misnumbered entries are in the order
- * of seq, and so are the entries behind.
- */
-
-static void
-zkl_view_match(zkl_view_t *view, zkl_observed_t *children, size_t n)
-{
-    size_t        i;
-    zkl_entry_t  *stray, *entry;
-
-    stray = view->alive.next;
-    entry = zkl_view_misnumbered(view, INT64_MAX)->next;
-
-    for (i = 0; i < n; i++) {
-
-        while (stray != &view->alive && stray->misnumbered
-               && stray->seq < children[i].seq)
-        {
-            stray = stray->next;
-        }
-
-        while (entry != &view->alive && entry->seq < children[i].seq) {
-            entry = entry->next;
-        }
-
-        zkl_view_find(view, stray, &children[i]);
-        zkl_view_find(view, entry, &children[i]);
-    }
-}
-
-
-/* Looks for a child among the entries with the same seq, from entry on. */
-
-static void
-zkl_view_find(zkl_view_t *view, zkl_entry_t *entry, zkl_observed_t *observed)
-{
-    if (observed->gone) {
-        return;
-    }
-
-    /* a downgraded writer and its reader share a seq */
-
-    for ( /* void */ ;
-         entry != &view->alive && entry->seq == observed->seq;
-         entry = entry->next)
-    {
-        if (zkl_view_same(entry, observed)) {
-            entry->listed = 1;
-            observed->entry = entry;
-            return;
-        }
-    }
-}
-
+/* Whether a listed child is the claim of an entry with the same seq. */
 
 static int
-zkl_view_same(zkl_entry_t *entry, zkl_observed_t *observed)
+zkl_view_match(zkl_entry_t *entry, zkl_observed_t *observed)
 {
     if (entry->origin == ZKL_LOCAL || observed->entry != NULL) {
         return observed->entry == entry;
     }
 
-    return observed->who == entry->who && observed->mode == entry->mode;
+    return !observed->gone && observed->who == entry->who
+           && observed->mode == entry->mode;
 }
 
 
-/*
- * An entry that the list does not show is gone if the list is younger than the
- * entry: the parent had given the seq when the list was made, or the entry was
- * known on this session when the list was sent.  The second reason does not
- * hold for a sibling, because a sibling may be known from another session.
- */
-
-static void
-zkl_view_sweep(zkl_view_t *view, uint64_t tick, int64_t given,
-    zkl_view_gone_pt gone, void *data)
-{
-    zkl_entry_t  *entry, *next;
-
-    for (entry = view->alive.next; entry != &view->alive; entry = next) {
-        next = entry->next;
-
-        if (!entry->listed
-            && (entry->seq < given
-                || (entry->origin != ZKL_SIBLING && entry->tick <= tick)))
-        {
-            zkl_view_unlink(view, entry);
-            gone(data, entry);
-            continue;
-        }
-
-        entry->listed = 0;
-    }
-}
-
-
-/* Whether the parent has given that seq to a local claim. */
-
-static int
-zkl_view_taken(zkl_view_t *view, int64_t seq)
-{
-    zkl_entry_t  *entry;
-
-    for (entry = zkl_view_upto(view, seq);
-         entry != &view->alive && !entry->misnumbered && entry->seq == seq;
-         entry = entry->prev)
-    {
-        if (entry->origin == ZKL_LOCAL) {
-            return 1;
-        }
-    }
-
-    return 0;
-}
-
+/* Links the entry of a listed child, unless it is linked. */
 
 static int
 zkl_view_add(zkl_view_t *view, zkl_observed_t *s, int64_t given,
@@ -818,27 +705,33 @@ zkl_view_add(zkl_view_t *view, zkl_observed_t *s, int64_t given,
         return 0;
     }
 
-    entry = s->entry;
-    s->misnumbered = (s->seq >= given
-                      || (entry == NULL && zkl_view_taken(view, s->seq)));
+    s->misnumbered = (s->seq >= given);
 
-    if (entry == NULL) {
+    if (s->entry != NULL) {
+        entry = s->entry;
+        entry->origin = ZKL_LOCAL;
+
+    } else {
+
+        /* the parent may have given that seq to a local claim */
+
+        for (entry = zkl_view_upto(view, s->seq);
+             entry != &view->alive && !entry->misnumbered
+             && entry->seq == s->seq;
+             entry = entry->prev)
+        {
+            s->misnumbered |= (entry->origin == ZKL_LOCAL);
+        }
 
         entry = make(data, s);
         if (entry == NULL) {
             return -1;
         }
-
-        entry->seq = s->seq;
-        entry->mode = s->mode;
-        entry->who = s->who;
-
-    } else {
-        entry->seq = s->seq;
-        entry->mode = s->mode;
-        entry->origin = ZKL_LOCAL;
     }
 
+    entry->seq = s->seq;
+    entry->mode = s->mode;
+    entry->who = s->who;
     entry->misnumbered = s->misnumbered;
 
     zkl_view_link(view, entry);

@@ -95,12 +95,8 @@ struct zkl_entry_s {
     unsigned            waiting:1;  /* local, not granted yet */
     unsigned            watched:1;  /* not local: the caller watches the
                                        claim, and sets the bit */
-    unsigned            renamed:1;  /* foreign: the mode may be so new that
-                                       ZooKeeper still shows the caller the
-                                       claim with the mode before */
     unsigned            misnumbered:1;  /* the parent has not given the seq:
                                            first in the view */
-    unsigned            listed:1;   /* scratch of a merge */
 };
 
 
@@ -109,7 +105,7 @@ typedef struct {
     zkl_entry_t         waiting;    /* ring's head */
 
     int64_t             complete_through;   /* -1: up to no seq */
-    uint64_t            tick;
+    uint64_t            tick;               /* of the youngest claim */
     size_t              nalive;
     size_t              nlocal;
 
@@ -196,7 +192,7 @@ void zkl_view_learn(zkl_view_t *view, zkl_entry_t *entry);
 void zkl_view_remove(zkl_view_t *view, zkl_entry_t *entry);
 
 /* The waiter of a ZKL_GRANT holds the lock now. */
-void zkl_view_grant(zkl_view_t *view, zkl_entry_t *entry);
+void zkl_view_grant(zkl_entry_t *entry);
 
 /*
  * Returns the next step for the first waiting local claim.  Call after every
@@ -208,19 +204,14 @@ zkl_verdict_e zkl_view_next(zkl_view_t *view, zkl_entry_t **waiter,
     zkl_entry_t **blocker);
 
 /*
- * Call when a list is sent: returns the tick for the zkl_view_merge() of the
- * answer.  The list must be sent on the same session, behind the replies of
- * all local entries in the view.
- */
-uint64_t zkl_view_tick(zkl_view_t *view);
-
-/*
- * Merges a list of all children that are claims; given is the number of
- * children that were ever created, from the stat of the list.  The call sorts
- * children, the caller's array.  gone is called for each entry that the list
- * proves gone, make for each new claim that is not local.  Local entries of
- * children that are not linked (found after a lost connection) are linked, and
- * wait if entry->waiting is set.  Returns 0, or -1 if make returned NULL.
+ * Merges a list of all children that are claims.  tick is that of the view when
+ * the list was sent, on the same session and behind the replies of all local
+ * entries in the view; given is the number of children that were ever created,
+ * from the stat of the list.  The call sorts children, the caller's array.
+ * gone is called for each entry that the list proves gone, make for each new
+ * claim that is not local.  Local entries of children that are not linked
+ * (found after a lost connection) are linked, and wait if entry->waiting is
+ * set.  Returns 0, or -1 if make returned NULL.
  */
 int zkl_view_merge(zkl_view_t *view, uint64_t tick, int64_t given,
     zkl_observed_t *children, size_t n, zkl_view_make_pt make,

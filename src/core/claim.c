@@ -1095,7 +1095,7 @@ zkl_claim_grant(zkl_claim_t *claim)
         return NGX_AGAIN;
     }
 
-    zkl_view_grant(&claim->lock->view, &claim->entry);
+    zkl_view_grant(&claim->entry);
 
     delivery = ZKL_DELIVERED;
     lease = claim->ttl;
@@ -2973,11 +2973,9 @@ zkl_claim_forsake(zkl_claim_t *claim)
 void
 zkl_claim_forget(zkl_claim_t *claim)
 {
-    zkl_lock_t    *lock;
-    zkl_worker_t  *worker;
+    zkl_lock_t  *lock;
 
     lock = claim->lock;
-    worker = lock->worker;
 
     if (claim->gate != NULL) {
         ngx_queue_remove(&claim->custody);
@@ -2991,7 +2989,6 @@ zkl_claim_forget(zkl_claim_t *claim)
     zkl_lock_forget(lock);
 
     zkl_lock_leave(lock, claim);
-    zkl_lock_bury(worker, claim);
 
     if (lock->nclaims != 0) {
         lock->partial = 1;
@@ -3943,7 +3940,6 @@ zkl_claim_done(zkl_claim_t *claim)
 
     zkl_lock_removed(lock, &claim->entry);
     zkl_lock_leave(lock, claim);
-    zkl_lock_bury(worker, claim);
 }
 
 
@@ -4215,7 +4211,7 @@ zkl_claim_found_handler(zkl_op_t *op)
         claim->index = (cdata.index > 0) ? cdata.index : 0;
         lock->known = 1;
 
-        zkl_lock_watch_parent_again(lock);
+        zkl_lock_watch_parent(lock, 0);
         zkl_claim_queued(claim);
         break;
 

@@ -35,7 +35,8 @@ struct zkl_followed_s {
 };
 
 
-static zkl_followed_t *zkl_followed_get(zkl_worker_t *worker, ngx_str_t *path);
+static zkl_followed_t *zkl_followed_find(zkl_worker_t *worker,
+    ngx_str_t *path);
 static void zkl_followed_free(zkl_followed_t *followed);
 static void zkl_followed_list(zkl_followed_t *followed);
 static void zkl_followed_timer_handler(ngx_event_t *ev);
@@ -43,8 +44,6 @@ static void zkl_followed_look(zkl_followed_t *followed, zkl_op_e type);
 static void zkl_followed_handler(zkl_op_t *op);
 static void zkl_followed_again(zkl_followed_t *followed);
 static void zkl_followed_tell(zkl_followed_t *followed);
-static void zkl_followed_connected(ngx_rbtree_node_t *node,
-    ngx_rbtree_node_t *sentinel);
 
 
 ngx_int_t
@@ -53,24 +52,38 @@ zkl_follow(zkl_worker_t *worker, ngx_str_t *path, zkl_follow_t *follow)
     ngx_uint_t       first;
     zkl_followed_t  *followed;
 
-    followed = zkl_followed_get(worker, path);
+    followed = zkl_followed_find(worker, path);
+
     if (followed == NULL) {
-        return NGX_ERROR;
+        followed = ngx_calloc(sizeof(zkl_followed_t) + path->len, worker->log);
+        if (followed == NULL) {
+            return NGX_ERROR;
+        }
+
+        followed->worker = worker;
+        followed->sn.str.len = path->len;
+        followed->sn.str.data = (u_char *) followed + sizeof(zkl_followed_t);
+        ngx_memcpy(followed->sn.str.data, path->data, path->len);
+
+        followed->sn.node.key = ngx_crc32_long(path->data, path->len);
+
+        ngx_queue_init(&followed->follows);
+
+        zkl_worker_timer(worker, &followed->timer, zkl_followed_timer_handler);
+        followed->timer.cancelable = 1;
+
+        ngx_rbtree_insert(&worker->followed, &followed->sn.node);
     }
 
     first = ngx_queue_empty(&followed->follows);
 
-    if (first) {
-        followed->node = follow->node;
-    }
-
     follow->followed = followed;
-
     ngx_queue_insert_tail(&followed->follows, &follow->queue);
 
     /* a later follower waits for the same watch */
 
     if (first) {
+        followed->node = follow->node;
         zkl_followed_list(followed);
     }
 
@@ -99,42 +112,16 @@ zkl_unfollow(zkl_follow_t *follow)
 
 
 static zkl_followed_t *
-zkl_followed_get(zkl_worker_t *worker, ngx_str_t *path)
+zkl_followed_find(zkl_worker_t *worker, ngx_str_t *path)
 {
-    uint32_t         hash;
-    zkl_followed_t  *followed;
+    uint32_t  hash;
 
     hash = ngx_crc32_long(path->data, path->len);
 
     /* the node is the first member */
 
-    followed = (zkl_followed_t *) ngx_str_rbtree_lookup(&worker->followed, path,
-                                                        hash);
-
-    if (followed != NULL) {
-        return followed;
-    }
-
-    followed = ngx_calloc(sizeof(zkl_followed_t) + path->len, worker->log);
-    if (followed == NULL) {
-        return NULL;
-    }
-
-    followed->worker = worker;
-    followed->sn.str.len = path->len;
-    followed->sn.str.data = (u_char *) followed + sizeof(zkl_followed_t);
-    ngx_memcpy(followed->sn.str.data, path->data, path->len);
-
-    followed->sn.node.key = hash;
-
-    ngx_queue_init(&followed->follows);
-
-    zkl_worker_timer(worker, &followed->timer, zkl_followed_timer_handler);
-    followed->timer.cancelable = 1;
-
-    ngx_rbtree_insert(&worker->followed, &followed->sn.node);
-
-    return followed;
+    return (zkl_followed_t *) ngx_str_rbtree_lookup(&worker->followed, path,
+                                                    hash);
 }
 
 
@@ -301,9 +288,7 @@ zkl_follow_listed(zkl_worker_t *worker, ngx_str_t *path)
 {
     zkl_followed_t  *followed;
 
-    followed = (zkl_followed_t *)
-                ngx_str_rbtree_lookup(&worker->followed, path,
-                                      ngx_crc32_long(path->data, path->len));
+    followed = zkl_followed_find(worker, path);
 
     if (followed == NULL) {
         return;
@@ -325,9 +310,7 @@ zkl_follow_changed(zkl_worker_t *worker, ngx_str_t *path)
 {
     zkl_followed_t  *followed;
 
-    followed = (zkl_followed_t *)
-                ngx_str_rbtree_lookup(&worker->followed, path,
-                                      ngx_crc32_long(path->data, path->len));
+    followed = zkl_followed_find(worker, path);
 
     if (followed != NULL && followed->node) {
         zkl_followed_list(followed);
@@ -338,25 +321,19 @@ zkl_follow_changed(zkl_worker_t *worker, ngx_str_t *path)
 void
 zkl_follow_connected(zkl_worker_t *worker)
 {
-    if (worker->followed.root != worker->followed.sentinel) {
-        zkl_followed_connected(worker->followed.root,
+    ngx_rbtree_node_t  *node;
+
+    if (worker->followed.root == worker->followed.sentinel) {
+        return;
+    }
+
+    /* no lock leaves the tree here, because the answers come later */
+
+    for (node = ngx_rbtree_min(worker->followed.root,
                                worker->followed.sentinel);
+         node != NULL;
+         node = ngx_rbtree_next(&worker->followed, node))
+    {
+        zkl_followed_list((zkl_followed_t *) node);
     }
-}
-
-
-/* No lock leaves the tree here, because the answers come later. */
-
-static void
-zkl_followed_connected(ngx_rbtree_node_t *node, ngx_rbtree_node_t *sentinel)
-{
-    if (node->left != sentinel) {
-        zkl_followed_connected(node->left, sentinel);
-    }
-
-    if (node->right != sentinel) {
-        zkl_followed_connected(node->right, sentinel);
-    }
-
-    zkl_followed_list((zkl_followed_t *) node);
 }

@@ -12,6 +12,8 @@
  * lock's znode: that watch tells that the znode is gone, and was perhaps made
  * anew, or that another gateway has changed a claim.
  *
+ * lock.h has the states of a lock, and what leads from each state to the next.
+ *
  * A function that changes a lock posts the lock.  In each turn of the event
  * loop zkl_lock_run() advances the posted locks, and it alone frees locks and
  * claims that have ended: so no function loses its lock or its claim under way.
@@ -63,23 +65,13 @@ typedef struct {
 #define ZKL_KIN                 8
 
 
-static void zkl_lock_trim(zkl_worker_t *worker);
 static void zkl_lock_unpost(zkl_lock_t *lock);
-static void zkl_lock_free(zkl_lock_t *lock);
-static zkl_op_t *zkl_lock_op(zkl_lock_t *lock, zkl_op_e type, ngx_str_t *name,
-    zkl_op_pt handler);
-static ngx_uint_t zkl_lock_sweep_view(zkl_lock_t *lock);
-static void zkl_lock_sweep_held(zkl_lock_t *lock);
-static ngx_uint_t zkl_lock_queued(zkl_lock_t *lock, size_t n);
-static void zkl_lock_advance(zkl_lock_t *lock);
+static ngx_int_t zkl_lock_read(zkl_lock_t *lock, zkl_op_t **under_way,
+    zkl_op_e type, ngx_str_t *name, ngx_uint_t watch, zkl_op_pt handler);
 static void zkl_lock_resolve(zkl_lock_t *lock);
 static ngx_int_t zkl_lock_step(zkl_lock_t *lock);
-static ngx_uint_t zkl_lock_there(zkl_lock_t *lock, zkl_other_t *other);
-static ngx_int_t zkl_lock_conflict(zkl_lock_t *lock, zkl_entry_t *waiter);
 static ngx_int_t zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter);
 static ngx_int_t zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter);
-static void zkl_lock_await_init(zkl_lock_t *lock);
-static ngx_int_t zkl_lock_await(zkl_lock_t *lock, int64_t seq);
 static void zkl_lock_soon_handler(ngx_event_t *ev);
 static void zkl_lock_gap_handler(zkl_subscription_t *sub);
 static void zkl_lock_list_handler(zkl_op_t *op);
@@ -88,32 +80,22 @@ static ngx_uint_t zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name,
     zkl_observed_t *observed, zkl_seen_t *seen);
 static zkl_entry_t *zkl_lock_make_other(void *data, zkl_observed_t *observed);
 static void zkl_lock_gone(void *data, zkl_entry_t *entry);
-static uint64_t zkl_id_who(zkl_id_t *id);
-static uint64_t zkl_name_who(ngx_str_t *name);
 static size_t zkl_lock_bottom(zkl_lock_t *lock);
-static void zkl_lock_make_step(zkl_lock_t *lock);
+static void zkl_lock_make_step(zkl_lock_t *lock, size_t len);
 static void zkl_lock_make_handler(zkl_op_t *op);
-static void zkl_lock_watch_parent(zkl_lock_t *lock, int64_t czxid);
 static void zkl_lock_doubt(zkl_lock_t *lock);
 static void zkl_lock_watch_parent_handler(zkl_op_t *op);
-static void zkl_lock_found(zkl_lock_t *lock, int64_t mzxid);
 static void zkl_lock_bumped(zkl_lock_t *lock);
 static void zkl_lock_tell_bumped(zkl_lock_t *lock);
-static ngx_uint_t zkl_lock_many_held(zkl_lock_t *lock);
 static void zkl_lock_reread_handler(ngx_event_t *ev);
 static zkl_other_t *zkl_lock_other(zkl_lock_t *lock, zkl_origin_e origin,
     zkl_id_t *id, ngx_str_t *name);
-static void zkl_lock_same(zkl_other_t *other, zkl_record_t *record);
-static void zkl_lock_siblings(zkl_lock_t *lock);
-static ngx_int_t zkl_lock_watch_znode(zkl_lock_t *lock, zkl_other_t *other);
+static ngx_int_t zkl_lock_watch(zkl_lock_t *lock, zkl_other_t *other);
 static void zkl_lock_watch_handler(zkl_op_t *op);
 static void zkl_lock_vanished(zkl_other_t *other);
-static ngx_int_t zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other);
 static void zkl_lock_sub_handler(zkl_subscription_t *sub);
-static void zkl_lock_verify(zkl_lock_t *lock, zkl_entry_t *entry);
 static void zkl_lock_verify_handler(zkl_op_t *op);
 static void zkl_lock_unwatch(zkl_other_t *other);
-static void zkl_lock_free_other(zkl_other_t *other);
 static ngx_uint_t zkl_lock_rest(zkl_lock_t *lock);
 
 
@@ -152,7 +134,9 @@ zkl_lock_get(zkl_worker_t *worker, ngx_str_t *path)
 
     lock->sn.node.key = ngx_crc32_long(path->data, path->len);
 
-    zkl_lock_await_init(lock);
+    zkl_worker_timer(worker, &lock->soon, zkl_lock_soon_handler);
+    lock->gap.handler = zkl_lock_gap_handler;
+    lock->missing = -1;
 
     zkl_worker_timer(worker, &lock->reread, zkl_lock_reread_handler);
     lock->reread.cancelable = 1;
@@ -199,6 +183,8 @@ zkl_lock_leave(zkl_lock_t *lock, zkl_claim_t *claim)
     worker = lock->worker;
 
     ngx_queue_remove(&claim->queue);
+    ngx_queue_insert_tail(&worker->ended, &claim->queue);
+
     lock->nclaims--;
     lock->nkeen -= zkl_claim_keen(claim);
 
@@ -241,30 +227,6 @@ zkl_lock_order(zkl_lock_t *lock, zkl_claim_t *claim)
 
     } else {
         ngx_queue_insert_tail(&lock->claims, &claim->queue);
-    }
-}
-
-
-/*
- * Frees the idle locks that were used longest ago, if there are more idle locks
- * than the cache keeps.  The watches stay, and late events find no lock.
- */
-
-static void
-zkl_lock_trim(zkl_worker_t *worker)
-{
-    zkl_lock_t  *lock;
-
-    while (worker->nidle > worker->cache) {
-        lock = ngx_queue_data(ngx_queue_head(&worker->idle), zkl_lock_t,
-                              queue);
-
-        if (lock->nops != 0 || lock->posted) {
-            /* the end of the last operation frees the lock, or the next trim */
-            break;
-        }
-
-        zkl_lock_free(lock);
     }
 }
 
@@ -328,14 +290,37 @@ zkl_lock_run(zkl_worker_t *worker)
         lock = ngx_queue_data(q, zkl_lock_t, turn);
 
         zkl_lock_unpost(lock);
-        zkl_lock_advance(lock);
 
-        if (!lock->view.watched) {
-            zkl_lock_free(lock);
+        while (zkl_lock_step(lock) == NGX_OK) { /* void */ }
+
+        zkl_lock_resolve(lock);
+
+        if (!lock->view.watched && lock->nclaims == 0 && lock->nops == 0
+            && !lock->posted)
+        {
+            worker->nidle--;
+            zkl_lock_discard(lock);
         }
     }
 
-    zkl_lock_trim(worker);
+    /*
+     * The cache keeps the idle locks that were used last.  The watches of the
+     * other idle locks stay, and late events find no lock.
+     */
+
+    while (worker->nidle > worker->cache) {
+        q = ngx_queue_head(&worker->idle);
+        lock = ngx_queue_data(q, zkl_lock_t, queue);
+
+        if (lock->nops != 0) {
+            /* the end of the last operation frees the lock, or the next run */
+            break;
+        }
+
+        worker->nidle--;
+        zkl_lock_discard(lock);
+    }
+
     zkl_lock_reap(worker);
 }
 
@@ -351,13 +336,6 @@ zkl_lock_reap(zkl_worker_t *worker)
 
         ngx_free(ngx_queue_data(q, zkl_claim_t, queue));
     }
-}
-
-
-void
-zkl_lock_bury(zkl_worker_t *worker, zkl_claim_t *claim)
-{
-    ngx_queue_insert_tail(&worker->ended, &claim->queue);
 }
 
 
@@ -380,30 +358,6 @@ zkl_lock_op_end(zkl_lock_t *lock)
 }
 
 
-/* Frees a lock that no claim and no operation needs. */
-
-static void
-zkl_lock_free(zkl_lock_t *lock)
-{
-    if (lock->nclaims != 0 || lock->nops != 0 || lock->posted) {
-        return;
-    }
-
-    zkl_view_forget(&lock->view, zkl_lock_gone, lock);
-    zkl_node_leave(lock);
-
-    if (lock->reread.timer_set) {
-        ngx_del_timer(&lock->reread);
-    }
-
-    ngx_rbtree_delete(&lock->worker->locks, &lock->sn.node);
-    ngx_queue_remove(&lock->queue);
-    lock->worker->nidle--;
-
-    ngx_free(lock);
-}
-
-
 void
 zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim))
 {
@@ -420,27 +374,35 @@ zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim))
 
 
 /*
- * Makes a read of the lock's znode or of a child; handler calls
- * zkl_lock_op_end().  Returns NULL if there is no memory.
+ * Reads the lock's znode or a child, unless such a read is under way; handler
+ * calls zkl_lock_op_end().  NGX_ERROR: no memory.
  */
 
-static zkl_op_t *
-zkl_lock_op(zkl_lock_t *lock, zkl_op_e type, ngx_str_t *name,
-    zkl_op_pt handler)
+static ngx_int_t
+zkl_lock_read(zkl_lock_t *lock, zkl_op_t **under_way, zkl_op_e type,
+    ngx_str_t *name, ngx_uint_t watch, zkl_op_pt handler)
 {
     zkl_op_t  *op;
 
-    op = zkl_op_new(lock->worker->session, type, &lock->sn.str, name, NULL);
-    if (op == NULL) {
-        return NULL;
+    if (*under_way != NULL) {
+        return NGX_OK;
     }
 
+    op = zkl_op_new(lock->worker->session, type, &lock->sn.str, name, NULL);
+    if (op == NULL) {
+        return NGX_ERROR;
+    }
+
+    op->watch = watch;
     op->handler = handler;
     op->data = lock;
 
-    zkl_lock_op_begin(lock);
+    *under_way = op;
 
-    return op;
+    zkl_lock_op_begin(lock);
+    zkl_session_send(op);
+
+    return NGX_OK;
 }
 
 
@@ -585,38 +547,8 @@ zkl_lock_discard(zkl_lock_t *lock)
 void
 zkl_lock_sweep(zkl_lock_t *lock)
 {
-    if (zkl_lock_sweep_view(lock) != 0 || lock->partial || lock->bumped) {
-        /*
-         * Only the nearest claims ahead are watched, so a list has to show the
-         * rest; or a list was due, and failed.
-         */
-
-        zkl_lock_list(lock);
-    }
-
-    zkl_node_sweep(lock);
-
-    if (lock->nkeen != 0 || lock->node) {
-        zkl_lock_tell(lock, zkl_claim_sweep);
-
-    } else {
-        zkl_lock_sweep_held(lock);
-    }
-
-    zkl_lock_post(lock);
-}
-
-
-/*
- * A sibling ahead may have died: zkl_lock_watch_sibling() reads the record
- * again.  Returns the number of listening claims behind a claim of another
- * worker or gateway.
- */
-
-static ngx_uint_t
-zkl_lock_sweep_view(zkl_lock_t *lock)
-{
-    ngx_uint_t    n, holders, others, listeners;
+    ngx_uint_t    n, holders, others, listeners, all;
+    ngx_queue_t  *q, *next;
     zkl_entry_t  *entry;
     zkl_claim_t  *claim;
 
@@ -630,6 +562,7 @@ zkl_lock_sweep_view(zkl_lock_t *lock)
          entry = zkl_view_after(&lock->view, entry))
     {
         if (entry->origin == ZKL_SIBLING && entry->watched) {
+            /* the sibling may have died: the record is read again */
             zkl_lock_unwatch((zkl_other_t *) entry);
         }
 
@@ -652,15 +585,19 @@ zkl_lock_sweep_view(zkl_lock_t *lock)
         n++;
     }
 
-    return listeners;
-}
+    if (listeners != 0 || lock->partial || lock->bumped) {
 
+        /*
+         * Only the nearest claims ahead are watched, so a list has to show the
+         * rest; or a list was due, and failed.
+         */
 
-static void
-zkl_lock_sweep_held(zkl_lock_t *lock)
-{
-    ngx_queue_t  *q, *next;
-    zkl_claim_t  *claim;
+        zkl_lock_list(lock);
+    }
+
+    zkl_node_sweep(lock);
+
+    all = (lock->nkeen != 0 || lock->node);
 
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
@@ -669,12 +606,14 @@ zkl_lock_sweep_held(zkl_lock_t *lock)
         next = ngx_queue_next(q);
         claim = ngx_queue_data(q, zkl_claim_t, queue);
 
-        if (claim->state == ZKL_WAIT) {
+        if (!all && claim->state == ZKL_WAIT) {
             break;
         }
 
         zkl_claim_sweep(claim);
     }
+
+    zkl_lock_post(lock);
 }
 
 
@@ -704,9 +643,7 @@ zkl_lock_created(zkl_lock_t *lock, zkl_entry_t *entry, int64_t czxid)
         lock->born = czxid;
     }
 
-    if (!lock->node) {
-        zkl_lock_watch_parent(lock, czxid);
-    }
+    zkl_lock_watch_parent(lock, czxid);
 
     if (anew || lock->partial) {
         zkl_lock_list(lock);
@@ -717,14 +654,43 @@ zkl_lock_created(zkl_lock_t *lock, zkl_entry_t *entry, int64_t czxid)
 ngx_uint_t
 zkl_lock_queue_long(zkl_lock_t *lock, zkl_mode_t mode, zkl_entry_t *entry)
 {
-    size_t        capacity;
-    zkl_entry_t  *next;
+    size_t        n;
+    int64_t       seq;
+    ngx_int_t     rc;
+    zkl_entry_t  *last, *next;
+    zkl_record_t  record;
 
-    capacity = zkl_view_capacity(mode);
+    n = zkl_view_capacity(mode);
 
-    if (lock->node || mode == ZKL_READ || capacity > ZKL_PERMITS_FEW
-        || !zkl_lock_queued(lock, capacity - 1 + ZKL_QUEUE_LONG))
+    if (lock->node || mode == ZKL_READ || n > ZKL_PERMITS_FEW
+        || lock->view.nalive < 2)
     {
+        return 0;
+    }
+
+    /* siblings' claims in the view may have ended by now */
+
+    n += ZKL_QUEUE_LONG - 1;
+    last = zkl_view_last(&lock->view, n);
+
+    if (last == NULL || last->origin == ZKL_SIBLING) {
+
+        /* or this worker has not learned of the siblings' claims yet */
+
+        seq = last ? last->seq : lock->view.complete_through + (int64_t) n;
+
+        rc = zkl_seq_index_find(lock->worker->zone, &lock->sn.str, seq,
+                                &record);
+
+        /* if that claim is held, the claims ahead have ended */
+
+        if (rc != NGX_OK
+            || (last == NULL && record.state != ZKL_RECORD_WAITING))
+        {
+            return 0;
+        }
+
+    } else if (last->origin == ZKL_FOREIGN && !last->watched) {
         return 0;
     }
 
@@ -742,56 +708,12 @@ zkl_lock_queue_long(zkl_lock_t *lock, zkl_mode_t mode, zkl_entry_t *entry)
 }
 
 
-/* Whether the queue has n claims; siblings' claims may have ended by now. */
-
-static ngx_uint_t
-zkl_lock_queued(zkl_lock_t *lock, size_t n)
-{
-    int64_t       seq;
-    zkl_entry_t  *entry;
-    zkl_record_t  record;
-
-    if (lock->view.nalive < 2) {
-        return 0;
-    }
-
-    entry = zkl_view_last(&lock->view, n);
-
-    if (entry != NULL && entry->origin != ZKL_SIBLING) {
-        return entry->origin == ZKL_LOCAL || entry->watched;
-    }
-
-    /* or this worker has not learned of the siblings' claims yet */
-
-    seq = entry ? entry->seq : lock->view.complete_through + (int64_t) n;
-
-    if (zkl_seq_index_find(lock->worker->zone, &lock->sn.str, seq, &record)
-        != NGX_OK)
-    {
-        return 0;
-    }
-
-    /* if that claim is held, the claims ahead have ended */
-
-    return entry != NULL || record.state == ZKL_RECORD_WAITING;
-}
-
-
 void
 zkl_lock_removed(zkl_lock_t *lock, zkl_entry_t *entry)
 {
     zkl_view_remove(&lock->view, entry);
 
     zkl_lock_post(lock);
-}
-
-
-static void
-zkl_lock_advance(zkl_lock_t *lock)
-{
-    while (zkl_lock_step(lock) == NGX_OK) { /* void */ }
-
-    zkl_lock_resolve(lock);
 }
 
 
@@ -845,20 +767,26 @@ zkl_lock_resolve(zkl_lock_t *lock)
 static ngx_int_t
 zkl_lock_step(zkl_lock_t *lock)
 {
-    zkl_entry_t  *waiter, *blocker;
+    u_char          buf[ZKL_CLAIM_MAX];
+    ngx_str_t       name;
+    zkl_entry_t    *waiter, *blocker;
+    zkl_verdict_e   verdict;
 
     if (!zkl_session_connected(lock->worker->session)) {
         return NGX_AGAIN;
     }
 
-    switch (zkl_view_next(&lock->view, &waiter, &blocker)) {
+    verdict = zkl_view_next(&lock->view, &waiter, &blocker);
+
+    if (lock->bumped && (verdict == ZKL_GRANT || verdict == ZKL_VIEW_CONFLICT))
+    {
+        zkl_lock_list(lock);
+        return NGX_AGAIN;
+    }
+
+    switch (verdict) {
 
     case ZKL_GRANT:
-
-        if (lock->bumped) {
-            zkl_lock_list(lock);
-            return NGX_AGAIN;
-        }
 
         if (!lock->node && lock->parent != NULL && waiter->seq != 0) {
             /* the parent watch tells whether the view is of this znode */
@@ -866,28 +794,36 @@ zkl_lock_step(zkl_lock_t *lock)
         }
 
         if (lock->doubtful) {
-            zkl_lock_verify(lock, waiter);
+            /* without memory, the sweep tries again */
+
+            zkl_lock_name(waiter, &name, buf);
+
+            (void) zkl_lock_read(lock, &lock->verify, ZKL_OP_GET, &name, 0,
+                                 zkl_lock_verify_handler);
             return NGX_AGAIN;
         }
 
         return zkl_claim_grant(zkl_claim_of(waiter));
 
-    case ZKL_WATCH:
-
-        if (blocker->origin == ZKL_SIBLING) {
-            return zkl_lock_watch_sibling(lock, (zkl_other_t *) blocker);
-        }
-
-        return zkl_lock_watch_znode(lock, (zkl_other_t *) blocker);
-
     case ZKL_VIEW_CONFLICT:
 
-        if (lock->bumped) {
-            zkl_lock_list(lock);
+        if (zkl_lock_conflicts(lock, waiter)) {
+            return zkl_claim_conflict(zkl_claim_of(waiter));
+        }
+
+        blocker = zkl_view_first(&lock->view);
+
+        if (blocker->origin == ZKL_FOREIGN) {
+            /* the watch is under way */
             return NGX_AGAIN;
         }
 
-        return zkl_lock_conflict(lock, waiter);
+        zkl_lock_unwatch((zkl_other_t *) blocker);
+
+        /* fall through */
+
+    case ZKL_WATCH:
+        return zkl_lock_watch(lock, (zkl_other_t *) blocker);
 
     case ZKL_COMPLETE:
         return zkl_lock_complete(lock, waiter);
@@ -913,6 +849,7 @@ zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry)
 {
     zkl_entry_t  *first;
     zkl_other_t  *other;
+    zkl_record_t  record;
 
     if (!zkl_view_conflict(&lock->view, entry)) {
         return 0;
@@ -936,8 +873,22 @@ zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry)
         return 0;
     }
 
-    return first->origin == ZKL_LOCAL
-           || (first->watched && zkl_lock_there(lock, other));
+    if (first->origin == ZKL_LOCAL) {
+        return 1;
+    }
+
+    /* the watch may not have told of the end yet */
+
+    if (first->origin == ZKL_FOREIGN) {
+        return first->watched && other->watch == NULL;
+    }
+
+    return first->watched
+           && zkl_record_read(lock->worker->zone, &other->id, &lock->sn.str,
+                              &record)
+              == ZKL_FOUND
+           && record.state != ZKL_RECORD_ENDED
+           && zkl_ahead(record.alive);
 }
 
 
@@ -949,9 +900,7 @@ zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry)
 void
 zkl_lock_look_first(zkl_lock_t *lock, zkl_entry_t *entry)
 {
-    ngx_int_t     rc;
     zkl_entry_t  *first;
-    zkl_other_t  *other;
 
     while (zkl_view_conflict(&lock->view, entry)) {
 
@@ -960,73 +909,19 @@ zkl_lock_look_first(zkl_lock_t *lock, zkl_entry_t *entry)
         lock->resolve = 1;
 
         first = zkl_view_first(&lock->view);
-        other = (zkl_other_t *) first;
 
         if (!zkl_view_begins(&lock->view)) {
             zkl_lock_list(lock);
             return;
         }
 
-        if (first->origin == ZKL_LOCAL || first->watched) {
-            return;
-        }
-
-        rc = (first->origin == ZKL_SIBLING)
-             ? zkl_lock_watch_sibling(lock, other)
-             : zkl_lock_watch_znode(lock, other);
-
-        if (rc != NGX_OK) {
-            /* the conflict is known when the queue has moved on */
+        if (first->origin == ZKL_LOCAL || first->watched
+            || zkl_lock_watch(lock, (zkl_other_t *) first) != NGX_OK)
+        {
+            /* without a watch the conflict is known when the queue moves on */
             return;
         }
     }
-}
-
-
-/* Whether a watched claim exists: the watch may not have told the end yet. */
-
-static ngx_uint_t
-zkl_lock_there(zkl_lock_t *lock, zkl_other_t *other)
-{
-    zkl_record_t  record;
-
-    if (other->entry.origin == ZKL_FOREIGN) {
-        return other->watch == NULL;
-    }
-
-    return zkl_record_read(lock->worker->zone, &other->id, &lock->sn.str,
-                           &record)
-           == ZKL_FOUND
-           && record.state != ZKL_RECORD_ENDED
-           && zkl_ahead(record.alive);
-}
-
-
-/*
- * Refuses the waiter because the first claim uses the lock in another way, if
- * the first claim exists.
- */
-
-static ngx_int_t
-zkl_lock_conflict(zkl_lock_t *lock, zkl_entry_t *waiter)
-{
-    zkl_entry_t  *first;
-    zkl_other_t  *other;
-
-    first = zkl_view_first(&lock->view);
-    other = (zkl_other_t *) first;
-
-    if (first->origin == ZKL_LOCAL || zkl_lock_there(lock, other)) {
-        return zkl_claim_conflict(zkl_claim_of(waiter));
-    }
-
-    if (first->origin == ZKL_FOREIGN) {
-        return NGX_AGAIN;
-    }
-
-    zkl_lock_unwatch(other);
-
-    return zkl_lock_watch_sibling(lock, other);
 }
 
 
@@ -1059,6 +954,8 @@ zkl_lock_reads_pending(zkl_lock_t *lock)
 static ngx_int_t
 zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter)
 {
+    int64_t     seq;
+    uint32_t    record;
     ngx_int_t   rc;
     ngx_uint_t  n;
 
@@ -1083,14 +980,38 @@ zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter)
         return rc;
     }
 
-    rc = zkl_lock_await(lock, lock->view.complete_through + 1);
+    /*
+     * A sibling may have made the next claim, and rings when the claim is
+     * published: a list would tell no sooner, and cost a read.
+     */
 
-    if (rc == NGX_DECLINED) {
-        zkl_lock_list(lock);
-        rc = NGX_AGAIN;
+    seq = lock->view.complete_through + 1;
+
+    if (!lock->mixed && lock->view.watched && seq != 0 && seq != lock->missing)
+    {
+        lock->missing = seq;
+
+        rc = zkl_seq_index_await(lock->worker->zone, &lock->sn.str, seq,
+                                 &record);
+
+        if (rc == NGX_OK) {
+            /* the sequence index has the claim by now */
+            return NGX_OK;
+        }
+
+        if (rc == NGX_AGAIN) {
+            zkl_lock_op_begin(lock);
+
+            zkl_worker_subscribe(lock->worker, &lock->gap, record);
+            ngx_add_timer(&lock->soon, ZKL_SOON);
+
+            return NGX_AGAIN;
+        }
     }
 
-    return rc;
+    zkl_lock_list(lock);
+
+    return NGX_AGAIN;
 }
 
 
@@ -1147,55 +1068,11 @@ zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter)
 
     other->entry.seq = seq;
     other->entry.mode = record.mode;
-    other->entry.who = zkl_id_who(&record.id);
+    ngx_memcpy(&other->entry.who, record.id.random, sizeof(uint64_t));
 
     zkl_view_learn(&lock->view, &other->entry);
 
     return NGX_OK;
-}
-
-
-/* Called for a new lock. */
-
-static void
-zkl_lock_await_init(zkl_lock_t *lock)
-{
-    zkl_worker_timer(lock->worker, &lock->soon, zkl_lock_soon_handler);
-    lock->gap.handler = zkl_lock_gap_handler;
-    lock->missing = -1;
-}
-
-
-/*
- * A sibling may have made the claim, and rings when the claim is published: a
- * list would tell no sooner, and cost a read.  NGX_OK: the sequence index has
- * the claim by now.
- */
-
-static ngx_int_t
-zkl_lock_await(zkl_lock_t *lock, int64_t seq)
-{
-    uint32_t   record;
-    ngx_int_t  rc;
-
-    if (lock->mixed || !lock->view.watched || seq == 0 || seq == lock->missing)
-    {
-        return NGX_DECLINED;
-    }
-
-    lock->missing = seq;
-
-    rc = zkl_seq_index_await(lock->worker->zone, &lock->sn.str, seq, &record);
-    if (rc != NGX_AGAIN) {
-        return rc;
-    }
-
-    zkl_lock_op_begin(lock);
-
-    zkl_worker_subscribe(lock->worker, &lock->gap, record);
-    ngx_add_timer(&lock->soon, ZKL_SOON);
-
-    return NGX_AGAIN;
 }
 
 
@@ -1222,38 +1099,31 @@ zkl_lock_gap_handler(zkl_subscription_t *sub)
 
     ngx_del_timer(&lock->soon);
 
-    zkl_lock_op_end(lock);
-    zkl_lock_post(lock);
+    zkl_lock_soon_handler(&lock->soon);
 }
 
 
 void
 zkl_lock_list(zkl_lock_t *lock)
 {
-    zkl_op_t  *op;
-
     if (lock->list != NULL) {
         return;
     }
 
     /* the list shows changes before the watch, the watch later changes */
 
-    zkl_lock_watch_parent_again(lock);
+    zkl_lock_watch_parent(lock, 0);
     zkl_lock_doubt(lock);
 
-    op = zkl_lock_op(lock, lock->node ? ZKL_OP_GET
-                                      : ZKL_OP_LIST,
-                     NULL, zkl_lock_list_handler);
-    if (op == NULL) {
+    lock->tick = lock->view.tick;
+
+    if (zkl_lock_read(lock, &lock->list, lock->node ? ZKL_OP_GET : ZKL_OP_LIST,
+                      NULL, 0, zkl_lock_list_handler)
+        != NGX_OK)
+    {
         /* the sweep tries again */
         lock->partial = 1;
-        return;
     }
-
-    lock->list = op;
-    lock->tick = zkl_view_tick(&lock->view);
-
-    zkl_session_send(op);
 }
 
 
@@ -1338,8 +1208,6 @@ zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op)
         op->given = (int64_t) n;
     }
 
-    zkl_lock_siblings(lock);
-
     rc = zkl_view_merge(&lock->view, lock->tick, op->given, children, n,
                         zkl_lock_make_other, zkl_lock_gone, lock);
 
@@ -1374,7 +1242,6 @@ zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed,
     ngx_memzero(observed, sizeof(zkl_observed_t));
     observed->seq = child.seq;
     observed->mode = child.mode;
-    observed->who = child.has_id ? zkl_id_who(&child.id) : zkl_name_who(name);
     observed->data = seen;
 
     seen->name = *name;
@@ -1382,8 +1249,14 @@ zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed,
     seen->origin = ZKL_FOREIGN;
 
     if (!child.has_id) {
+        observed->who = (uint64_t) ngx_crc32_long(name->data, name->len) << 32
+                        ^ ngx_hash_key(name->data, name->len);
         return 1;
     }
+
+    /* a rename does not change the id of a claim */
+
+    ngx_memcpy(&observed->who, child.id.random, sizeof(uint64_t));
 
     claim = zkl_claim_find(worker, &child.id, &lock->sn.str);
 
@@ -1440,39 +1313,21 @@ zkl_lock_make_other(void *data, zkl_observed_t *observed)
 
 
 /*
- * An entry has left the view: frees a claim that is not this worker's.  An own
- * claim is told by zkl_claim_listed().
+ * Frees a claim that is gone, and removes the claim from the view, unless the
+ * claim has left the view.  An own claim is told by zkl_claim_listed().
  */
 
 static void
 zkl_lock_gone(void *data, zkl_entry_t *entry)
 {
-    (void) data;
+    zkl_lock_t  *lock = data;
 
     if (entry->origin != ZKL_LOCAL) {
-        zkl_lock_free_other((zkl_other_t *) entry);
+        zkl_view_remove(&lock->view, entry);
+        zkl_lock_unwatch((zkl_other_t *) entry);
+
+        ngx_free(entry);
     }
-}
-
-
-/* A rename does not change the id of a claim. */
-
-static uint64_t
-zkl_id_who(zkl_id_t *id)
-{
-    uint64_t  who;
-
-    ngx_memcpy(&who, id->random, sizeof(uint64_t));
-
-    return who;
-}
-
-
-static uint64_t
-zkl_name_who(ngx_str_t *name)
-{
-    return (uint64_t) ngx_crc32_long(name->data, name->len) << 32
-           ^ ngx_hash_key(name->data, name->len);
 }
 
 
@@ -1492,13 +1347,9 @@ zkl_name_who(ngx_str_t *name)
 void
 zkl_lock_make(zkl_lock_t *lock)
 {
-    if (lock->making != 0) {
-        return;
+    if (lock->making == 0) {
+        zkl_lock_make_step(lock, zkl_lock_bottom(lock));
     }
-
-    lock->making = zkl_lock_bottom(lock);
-
-    zkl_lock_make_step(lock);
 }
 
 
@@ -1522,7 +1373,7 @@ zkl_lock_bottom(zkl_lock_t *lock)
 
 
 static void
-zkl_lock_make_step(zkl_lock_t *lock)
+zkl_lock_make_step(zkl_lock_t *lock, size_t len)
 {
     ngx_str_t      dir;
     zkl_op_t      *op;
@@ -1531,16 +1382,17 @@ zkl_lock_make_step(zkl_lock_t *lock)
     worker = lock->worker;
 
     dir.data = lock->sn.str.data;
-    dir.len = lock->making;
+    dir.len = len;
 
     op = zkl_op_new(worker->session, worker->persistent
                     ? ZKL_OP_PERSISTENT
                     : ZKL_OP_CONTAINER, &dir, NULL, NULL);
     if (op == NULL) {
-        lock->making = 0;
         zkl_lock_refuse(lock, ZKL_FAILED);
         return;
     }
+
+    lock->making = len;
 
     op->handler = zkl_lock_make_handler;
     op->data = lock;
@@ -1561,13 +1413,14 @@ zkl_lock_make_handler(zkl_op_t *op)
     path = lock->sn.str.data;
     len = lock->making;
 
+    lock->making = 0;
+
     switch (op->rc) {
 
     case ZKL_OK:
     case ZKL_EXISTS:
 
         if (len == zkl_lock_bottom(lock)) {
-            lock->making = 0;
             zkl_lock_tell(lock, zkl_claim_start);
             break;
         }
@@ -1576,8 +1429,7 @@ zkl_lock_make_handler(zkl_op_t *op)
             /* void */
         }
 
-        lock->making = len;
-        zkl_lock_make_step(lock);
+        zkl_lock_make_step(lock, len);
         break;
 
     case ZKL_NO_NODE:
@@ -1587,41 +1439,39 @@ zkl_lock_make_handler(zkl_op_t *op)
                           "the parent of the chroot of zk_lock_servers "
                           "does not exist");
 
-            lock->making = 0;
             zkl_lock_refuse(lock, ZKL_FAILED);
             break;
         }
 
         for (len--; len > 1 && path[len] != '/'; len--) { /* void */ }
 
-        lock->making = len;
-        zkl_lock_make_step(lock);
+        zkl_lock_make_step(lock, len);
         break;
 
     case ZKL_UNSUPPORTED:
 
         if (!lock->worker->persistent) {
             lock->worker->persistent = 1;
-            zkl_lock_make_step(lock);
+            zkl_lock_make_step(lock, len);
             break;
         }
 
         /* fall through */
 
     case ZKL_OVER_QUOTA:
-        lock->making = 0;
         zkl_lock_refuse(lock, ZKL_NO_ROOM);
         break;
 
     case ZKL_REFUSED:
+        zkl_lock_refuse(lock, ZKL_FAILED);
+        break;
+
     case ZKL_NO_AUTH:
-        lock->making = 0;
-        zkl_lock_refuse(lock, op->rc == ZKL_NO_AUTH ? ZKL_DENIED : ZKL_FAILED);
+        zkl_lock_refuse(lock, ZKL_DENIED);
         break;
 
     default:
         /* the claims start again with the next connection */
-        lock->making = 0;
         break;
     }
 
@@ -1658,35 +1508,58 @@ zkl_lock_refuse(zkl_lock_t *lock, zkl_outcome_e outcome)
 
 
 /*
- * Sets the parent watch, unless the watch is set or under way.  The read is
- * sent behind the create of a claim that still exists, whose czxid is given; so
- * a znode that is older than the claim is the znode that the claim was made in.
+ * A znode that is older than an existing own claim has been there as long as
+ * that claim.  Of the own claims in the view the oldest has to exist, because
+ * the view counts on all; if the view has no own claim, any own claim will do,
+ * and the youngest most likely exists.
  */
 
-static void
-zkl_lock_watch_parent(zkl_lock_t *lock, int64_t czxid)
+void
+zkl_lock_watch_parent(zkl_lock_t *lock, int64_t witness)
 {
-    zkl_op_t  *op;
+    int64_t       oldest, youngest;
+    ngx_queue_t  *q;
+    zkl_claim_t  *claim;
 
-    if (lock->view.watched || lock->parent != NULL
+    if (lock->node || lock->view.watched || lock->parent != NULL) {
+        return;
+    }
+
+    oldest = 0;
+    youngest = 0;
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims) && witness == 0;
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, zkl_claim_t, queue);
+
+        if (claim->entry.linked && claim->czxid != 0
+            && (oldest == 0 || claim->czxid < oldest))
+        {
+            oldest = claim->czxid;
+        }
+
+        youngest = ngx_max(youngest, claim->czxid);
+    }
+
+    if (witness == 0) {
+        witness = oldest ? oldest : youngest;
+    }
+
+    if (witness == 0
         || (!zkl_session_may_watch(lock->worker->session, lock->sn.str.len)
             && !zkl_session_watches(lock->worker->session, &lock->sn.str)))
     {
         return;
     }
 
-    op = zkl_lock_op(lock, ZKL_OP_GET, NULL, zkl_lock_watch_parent_handler);
-    if (op == NULL) {
-        return;
-    }
+    lock->witness = witness;
 
-    op->watch = 1;
+    /* without the watch, each list and each create tries again */
 
-    lock->parent = op;
-    lock->witness = czxid;
-    lock->stale = (lock->list != NULL);
-
-    zkl_session_send(op);
+    (void) zkl_lock_read(lock, &lock->parent, ZKL_OP_GET, NULL, 1,
+                         zkl_lock_watch_parent_handler);
 }
 
 
@@ -1713,48 +1586,6 @@ zkl_lock_doubt(zkl_lock_t *lock)
 }
 
 
-/*
- * A znode that is older than an existing own claim has been there as long as
- * that claim.  Of the own claims in the view the oldest has to exist, because
- * the view counts on all; if the view has no own claim, any own claim will do,
- * and the youngest most likely exists.
- */
-
-void
-zkl_lock_watch_parent_again(zkl_lock_t *lock)
-{
-    int64_t       oldest, youngest;
-    ngx_queue_t  *q;
-    zkl_claim_t  *claim;
-
-    if (lock->node || lock->view.watched || lock->parent != NULL) {
-        return;
-    }
-
-    oldest = 0;
-    youngest = 0;
-
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims);
-         q = ngx_queue_next(q))
-    {
-        claim = ngx_queue_data(q, zkl_claim_t, queue);
-
-        if (claim->entry.linked && claim->czxid != 0
-            && (oldest == 0 || claim->czxid < oldest))
-        {
-            oldest = claim->czxid;
-        }
-
-        youngest = ngx_max(youngest, claim->czxid);
-    }
-
-    if (youngest != 0) {
-        zkl_lock_watch_parent(lock, oldest ? oldest : youngest);
-    }
-}
-
-
 static void
 zkl_lock_watch_parent_handler(zkl_op_t *op)
 {
@@ -1770,7 +1601,21 @@ zkl_lock_watch_parent_handler(zkl_op_t *op)
             lock->born = op->czxid;
 
             if (op->mzxid > lock->witness && lock->nclaims != 0) {
-                zkl_lock_found(lock, op->mzxid);
+
+                /*
+                 * Another gateway changed the znode before the watch was set.
+                 * A claim that is missing in a later connection was not removed
+                 * by a change that was handled before: so that change does not
+                 * set bumped again.  A list under way was sent behind this
+                 * read.
+                 */
+
+                if (op->mzxid <= lock->handled) {
+                    zkl_lock_tell_bumped(lock);
+
+                } else if (lock->list == NULL || !lock->bumped) {
+                    zkl_lock_bumped(lock);
+                }
             }
 
             lock->handled = op->mzxid;
@@ -1797,28 +1642,6 @@ zkl_lock_watch_parent_handler(zkl_op_t *op)
 }
 
 
-/*
- * Another gateway changed the znode before the watch was set.  A claim that is
- * missing in a later connection was not removed by a change that was handled
- * before: so that change does not set bumped again.
- */
-
-static void
-zkl_lock_found(zkl_lock_t *lock, int64_t mzxid)
-{
-    if (mzxid <= lock->handled) {
-        zkl_lock_tell_bumped(lock);
-
-    } else if (lock->list == NULL || lock->stale) {
-        zkl_lock_bumped(lock);
-
-    } else if (!lock->bumped) {
-        lock->bumped = 1;
-        zkl_lock_tell_bumped(lock);
-    }
-}
-
-
 void
 zkl_lock_changed(zkl_lock_t *lock, ngx_uint_t deleted)
 {
@@ -1834,20 +1657,23 @@ zkl_lock_changed(zkl_lock_t *lock, ngx_uint_t deleted)
         lock->known = 0;
     }
 
-    if (lock->view.nlocal == 0) {
+    if (deleted || lock->view.nlocal == 0) {
         zkl_view_forget(&lock->view, zkl_lock_gone, lock);
+    }
 
-    } else if (deleted) {
+    if (lock->view.nlocal != 0) {
 
-        /* the claims are gone, too, as the list will tell */
-
-        zkl_view_forget(&lock->view, zkl_lock_gone, lock);
+        /* a list has to follow the new watch: a list under way is too old */
 
         lock->list = NULL;
-        zkl_lock_list(lock);
 
-    } else {
-        zkl_lock_bumped(lock);
+        if (deleted) {
+            /* the claims are gone, too, as the list will tell */
+            zkl_lock_list(lock);
+
+        } else {
+            zkl_lock_bumped(lock);
+        }
     }
 
     zkl_lock_post(lock);
@@ -1861,11 +1687,6 @@ zkl_lock_bumped(zkl_lock_t *lock)
 {
     lock->bumped = 1;
 
-    /* a list has to follow the new watch: a list under way is too old */
-
-    lock->list = NULL;
-
-    zkl_lock_watch_parent_again(lock);
     zkl_lock_list(lock);
     zkl_lock_tell_bumped(lock);
 }
@@ -1880,34 +1701,20 @@ zkl_lock_bumped(zkl_lock_t *lock)
 static void
 zkl_lock_tell_bumped(zkl_lock_t *lock)
 {
-    ngx_msec_t  past;
+    ngx_msec_t    past;
+    ngx_uint_t    n;
+    ngx_queue_t  *q;
+    zkl_claim_t  *claim;
 
     if (lock->reread.timer_set) {
         return;
     }
 
     past = ngx_current_msec - lock->read;
-
-    if (past < ZKL_REREAD && zkl_lock_many_held(lock)) {
-        ngx_add_timer(&lock->reread, ZKL_REREAD - past);
-        return;
-    }
-
-    zkl_lock_reread_handler(&lock->reread);
-}
-
-
-static ngx_uint_t
-zkl_lock_many_held(zkl_lock_t *lock)
-{
-    ngx_uint_t    n;
-    ngx_queue_t  *q;
-    zkl_claim_t  *claim;
-
     n = 0;
 
     for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims) && n < ZKL_HOLDERS_MANY;
+         q != ngx_queue_sentinel(&lock->claims) && past < ZKL_REREAD;
          q = ngx_queue_next(q))
     {
         claim = ngx_queue_data(q, zkl_claim_t, queue);
@@ -1916,10 +1723,13 @@ zkl_lock_many_held(zkl_lock_t *lock)
             break;
         }
 
-        n++;
+        if (++n == ZKL_HOLDERS_MANY) {
+            ngx_add_timer(&lock->reread, ZKL_REREAD - past);
+            return;
+        }
     }
 
-    return n == ZKL_HOLDERS_MANY;
+    zkl_lock_reread_handler(&lock->reread);
 }
 
 
@@ -2031,66 +1841,74 @@ zkl_lock_other(zkl_lock_t *lock, zkl_origin_e origin, zkl_id_t *id,
 }
 
 
-/* A sibling that held the lock alone may share the lock by now. */
-
-static void
-zkl_lock_same(zkl_other_t *other, zkl_record_t *record)
-{
-    if (other->entry.seq == record->seq) {
-        other->entry.mode = record->mode;
-    }
-}
-
-
-/* A sibling's record tells the mode sooner than the name of the znode. */
-
-static void
-zkl_lock_siblings(zkl_lock_t *lock)
-{
-    zkl_entry_t  *entry;
-    zkl_found_e   found;
-    zkl_other_t  *other;
-    zkl_record_t  record;
-
-    for  (entry = zkl_view_first(&lock->view);
-         entry != NULL;
-         entry = zkl_view_after(&lock->view, entry))
-    {
-        if (entry->origin != ZKL_SIBLING
-            || (entry->mode != ZKL_MUTEX && entry->mode != ZKL_WRITE))
-        {
-            continue;
-        }
-
-        other = (zkl_other_t *) entry;
-
-        found = zkl_record_read(lock->worker->zone, &other->id, &lock->sn.str,
-                                &record);
-
-        /* a dead worker may have shared the lock before */
-
-        if (found == ZKL_FOUND || found == ZKL_FOUND_ORPHAN) {
-            zkl_lock_same(other, &record);
-        }
-    }
-}
-
-
 /*
- * Make sure that ZooKeeper or the zone tells when a claim in the way is gone.
- * Return NGX_OK, or NGX_AGAIN if there is no memory or no room for a watch: the
- * sweep tries again.  The claim may be gone at once, and freed.
+ * Makes sure that ZooKeeper or the zone tells when a claim in the way is gone.
+ * Returns NGX_OK, or NGX_AGAIN if there is no memory or no room for a watch:
+ * the sweep tries again.  The claim may be gone at once, and freed.
  *
  * The watch is a getData, because an exists on a znode that is gone would leave
  * a watch that never fires.
  */
 
 static ngx_int_t
-zkl_lock_watch_znode(zkl_lock_t *lock, zkl_other_t *other)
+zkl_lock_watch(zkl_lock_t *lock, zkl_other_t *other)
 {
-    u_char     buf[ZKL_CLAIM_MAX];
-    ngx_str_t  name;
-    zkl_op_t  *op;
+    u_char        buf[ZKL_CLAIM_MAX];
+    ngx_str_t     name;
+    zkl_op_t     *op;
+    zkl_found_e   found;
+    zkl_record_t  record;
+
+    if (other->entry.origin == ZKL_SIBLING) {
+
+        found = zkl_record_watch(lock->worker->zone, &other->id, &lock->sn.str,
+                                 &record);
+
+        if (found == ZKL_FOUND_END) {
+            zkl_lock_gone(lock, &other->entry);
+            return NGX_OK;
+        }
+
+        if (found == ZKL_FOUND && record.state != ZKL_RECORD_OPEN
+            && zkl_ahead(record.alive)
+            && (record.lease != 0
+                || (record.state != ZKL_RECORD_HELD
+                    && (record.state != ZKL_RECORD_WAITING
+                        || record.ttl == 0))))
+        {
+            if (record.state == ZKL_RECORD_ENDED) {
+                zkl_lock_gone(lock, &other->entry);
+                return NGX_OK;
+            }
+
+            /* a sibling that held the lock alone may share the lock by now */
+
+            if (other->entry.seq == record.seq) {
+                other->entry.mode = record.mode;
+            }
+
+            other->entry.watched = 1;
+            zkl_worker_subscribe(lock->worker, &other->sub, record.id.record);
+
+            return NGX_OK;
+        }
+
+        /*
+         * ZooKeeper knows, because the claim's worker is dead or stopped, or
+         * has sent a delete after the lease or the wait; or the session is
+         * over, and the claim is durable.
+         */
+
+        other->entry.origin = ZKL_FOREIGN;
+
+        if (other->entry.mode == ZKL_READ) {
+
+            /* the mode in the znode's name: a rename may be under way */
+
+            other->entry.mode = (found == ZKL_FOUND_NOTHING) ? ZKL_MUTEX
+                                                             : record.was;
+        }
+    }
 
     zkl_lock_name(&other->entry, &name, buf);
 
@@ -2135,25 +1953,20 @@ zkl_lock_watch_handler(zkl_op_t *op)
     other->watch = NULL;
     lock->watching--;
 
-    switch (op->rc) {
-
-    case ZKL_OK:
+    if (op->rc == ZKL_OK) {
         zkl_lock_post(lock);
-        break;
+        return;
+    }
 
-    case ZKL_NO_NODE:
+    other->entry.watched = 0;
 
+    if (op->rc == ZKL_NO_NODE) {
         /* no watch was set yet, so a new claim may have taken the place */
-
-        other->entry.watched = 0;
         zkl_lock_vanished(other);
-        break;
 
-    default:
+    } else {
         /* the sweep, or the next connection, tries again */
-        other->entry.watched = 0;
         zkl_lock_resolve(lock);
-        break;
     }
 }
 
@@ -2169,8 +1982,7 @@ zkl_lock_vanished(zkl_other_t *other)
     lock = other->lock;
     kin = (other->name.len == 0);
 
-    zkl_view_remove(&lock->view, &other->entry);
-    zkl_lock_free_other(other);
+    zkl_lock_gone(lock, &other->entry);
 
     /* the client that removed that claim may have removed an own claim */
 
@@ -2184,64 +1996,6 @@ zkl_lock_vanished(zkl_other_t *other)
     }
 
     zkl_lock_post(lock);
-}
-
-
-static ngx_int_t
-zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other)
-{
-    zkl_found_e   found;
-    zkl_record_t  record;
-
-    found = zkl_record_watch(lock->worker->zone, &other->id, &lock->sn.str,
-                             &record);
-
-    if (found == ZKL_FOUND_NOTHING || found == ZKL_FOUND_ORPHAN
-        || (found == ZKL_FOUND
-            && (record.state == ZKL_RECORD_OPEN
-                || !zkl_ahead(record.alive)
-                || (record.lease == 0
-                    && (record.state == ZKL_RECORD_HELD
-                        || (record.state == ZKL_RECORD_WAITING
-                            && record.ttl != 0))))))
-    {
-        /*
-         * ZooKeeper knows, because the claim's worker is dead or stopped, or
-         * has sent a delete after the lease or the wait; or the session is
-         * over, and the claim is durable.
-         */
-
-        other->entry.origin = ZKL_FOREIGN;
-
-        if (other->entry.mode == ZKL_READ) {
-
-            /* the mode in the znode's name: a rename may be under way */
-
-            other->entry.mode = (found == ZKL_FOUND_NOTHING) ? ZKL_MUTEX
-                                                             : record.was;
-
-            /* the server of this worker may not show the rename yet */
-
-            other->entry.renamed = 1;
-        }
-
-        return NGX_OK;
-    }
-
-    if (found == ZKL_FOUND && record.state != ZKL_RECORD_ENDED) {
-
-        zkl_lock_same(other, &record);
-
-        other->entry.watched = 1;
-        zkl_worker_subscribe(lock->worker, &other->sub, record.id.record);
-
-        return NGX_OK;
-    }
-
-    zkl_view_remove(&lock->view, &other->entry);
-    zkl_lock_free_other(other);
-
-    return NGX_OK;
 }
 
 
@@ -2260,32 +2014,6 @@ zkl_lock_sub_handler(zkl_subscription_t *sub)
 }
 
 
-/* Checks that a claim that is about to be granted exists. */
-
-static void
-zkl_lock_verify(zkl_lock_t *lock, zkl_entry_t *entry)
-{
-    u_char     buf[ZKL_CLAIM_MAX];
-    ngx_str_t  name;
-    zkl_op_t  *op;
-
-    if (lock->verify != NULL) {
-        return;
-    }
-
-    zkl_lock_name(entry, &name, buf);
-
-    op = zkl_lock_op(lock, ZKL_OP_GET, &name, zkl_lock_verify_handler);
-    if (op == NULL) {
-        return;
-    }
-
-    lock->verify = op;
-
-    zkl_session_send(op);
-}
-
-
 static void
 zkl_lock_verify_handler(zkl_op_t *op)
 {
@@ -2296,21 +2024,15 @@ zkl_lock_verify_handler(zkl_op_t *op)
     if (lock->verify == op) {
         lock->verify = NULL;
 
-        switch (op->rc) {
-
-        case ZKL_OK:
+        if (op->rc == ZKL_OK) {
             lock->doubtful = 0;
             zkl_lock_post(lock);
-            break;
 
-        case ZKL_NO_NODE:
+        } else if (op->rc == ZKL_NO_NODE) {
             zkl_lock_list(lock);
-            break;
-
-        default:
-            /* the sweep, or the next connection, tries again */
-            break;
         }
+
+        /* else the sweep, or the next connection, tries again */
     }
 
     zkl_lock_op_end(lock);
@@ -2334,17 +2056,6 @@ zkl_lock_unwatch(zkl_other_t *other)
     }
 
     zkl_worker_unsubscribe(other->lock->worker, &other->sub);
-}
-
-
-/* Frees a claim that has left the view. */
-
-static void
-zkl_lock_free_other(zkl_other_t *other)
-{
-    zkl_lock_unwatch(other);
-
-    ngx_free(other);
 }
 
 
@@ -2372,8 +2083,7 @@ zkl_lock_prune(zkl_lock_t *lock)
         if (found == ZKL_FOUND_END
             || (found == ZKL_FOUND && record.state == ZKL_RECORD_ENDED))
         {
-            zkl_view_remove(&lock->view, entry);
-            zkl_lock_free_other(other);
+            zkl_lock_gone(lock, entry);
         }
     }
 }

@@ -6,6 +6,46 @@
  * A lock object exists while the worker has claims on the lock or operations
  * for the lock under way, and afterwards as long as a watch on the lock's znode
  * keeps the view true.
+ *
+ * The states of a lock with a queue.  A grant needs a row without "no" in each
+ * part.  A state that lets no grant pass has an answer, an event or the sweep
+ * that leads on.  A connection that breaks leads to the first row of each part.
+ *
+ *   state                          grant   what leads on
+ *
+ *   The parent watch:
+ *   none: no parent, !view.watched yes     a create or a list sends the watch;
+ *                                          else both forget the view
+ *   parent: under way              no (1)  the answer: set; or none, and a list
+ *                                          (a failed read: with the next step)
+ *   view.watched: set              yes     the event: none, and bumped, or, if
+ *                                          the znode was deleted, a list
+ *   The list:
+ *   none                           yes
+ *   partial: due                   yes (2) the sweep, a create
+ *   list: under way                yes (2) the answer: none, or partial
+ *
+ *   The view, as far as the first waiting claim:
+ *   a claim ahead is unknown       no      the sequence index, soon, or a list
+ *   soon: a sibling may tell       no      the ring, or the timer
+ *   a claim ahead blocks           no      own: its end; other: the watch, or,
+ *                                          without one, the sweep
+ *   clear                          yes
+ *
+ *   The claims in the view:
+ *   sure                           yes
+ *   doubtful: the waiter may be    no      verify is sent: the answer says
+ *   gone                                   sure, or has a list sent, which says
+ *                                          which claims are left
+ *   bumped: any claim may have     no      the list that bumped has sent; if it
+ *   changed                                failed, each step and the sweep
+ *
+ *   (1) but for seq 0, which is first in any parent
+ *   (2) a view that was forgotten lacks claims ahead, so a claim is unknown
+ *
+ * posted, resolve, known and mixed are no states: what is to be done in this
+ * turn, which clients are to be told, and what the next create or the next
+ * unknown claim had best do.
  */
 
 
@@ -71,12 +111,11 @@ struct zkl_lock_s {
     unsigned                           bumped:1;    /* another gateway wrote: a
                                                        list comes before a grant
                                                        or a refusal */
-    unsigned                           stale:1;     /* list was sent before
-                                                       parent */
     unsigned                           doubtful:1;  /* the next grant reads the
                                                        claim first */
-    unsigned                           partial:1;   /* a list has to tell which
-                                                       own claims are left */
+    unsigned                           partial:1;   /* a list is due, perhaps
+                                                       to tell which own claims
+                                                       are left */
     unsigned                           mixed:1;     /* the last list had foreign
                                                        claims */
 
@@ -109,7 +148,7 @@ zkl_lock_t *zkl_lock_get(zkl_worker_t *worker, ngx_str_t *path);
 /* Finds the lock at path, or returns NULL. */
 zkl_lock_t *zkl_lock_find(zkl_worker_t *worker, ngx_str_t *path);
 
-/* A claim joins or leaves. */
+/* A claim joins, or leaves and is freed when the turn ends. */
 void zkl_lock_join(zkl_lock_t *lock, zkl_claim_t *claim);
 void zkl_lock_leave(zkl_lock_t *lock, zkl_claim_t *claim);
 
@@ -133,9 +172,7 @@ void zkl_lock_post(zkl_lock_t *lock);
 /* Advances the posted locks, and frees what has ended; called once a turn. */
 void zkl_lock_run(zkl_worker_t *worker);
 
-/* The claim has left its lock: the claim is freed when the turn ends. */
-void zkl_lock_bury(zkl_worker_t *worker, zkl_claim_t *claim);
-/* Frees these claims: the turn, or the process, ends. */
+/* Frees the claims that have left: the turn, or the process, ends. */
 void zkl_lock_reap(zkl_worker_t *worker);
 
 /* An operation of the lock begins or ends. */
@@ -208,7 +245,7 @@ ngx_uint_t zkl_lock_holds(zkl_lock_t *lock, ngx_uint_t durable);
  */
 void zkl_lock_name(zkl_entry_t *entry, ngx_str_t *name, u_char *buf);
 
-/* The process leaves: frees the lock and the claims. */
+/* Frees the lock and its claims. */
 void zkl_lock_discard(zkl_lock_t *lock);
 
 /* Called once a second, for changes that no event has told. */
@@ -221,7 +258,13 @@ void zkl_lock_sweep(zkl_lock_t *lock);
 /* Calls tell for each claim; tell may end that claim. */
 void zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim));
 
-void zkl_lock_watch_parent_again(zkl_lock_t *lock);
+/*
+ * Sets the parent watch, unless the watch is set or under way.  The read is
+ * sent behind the create of a claim that still exists, the witness, whose czxid
+ * is given: so a znode that is older than the claim is the znode that the claim
+ * was made in.  0: finds a witness among the worker's claims.
+ */
+void zkl_lock_watch_parent(zkl_lock_t *lock, int64_t witness);
 
 
 #endif /* _ZKL_LOCK_H_INCLUDED_ */

@@ -139,10 +139,7 @@ static void
 zkl_replace_read_handler(zkl_op_t *op)
 {
     size_t             index_at;
-    uint32_t           record;
-    ngx_msec_t         ttl;
     zkl_lock_t        *lock;
-    zkl_zone_t        *zone;
     zkl_claim_t       *claim;
     zkl_replace_t     *replace;
     zkl_claim_data_t   cdata;
@@ -152,8 +149,6 @@ zkl_replace_read_handler(zkl_op_t *op)
 
     claim = replace->claim;
     lock = claim->lock;
-    zone = lock->worker->zone;
-    record = claim->id.record;
 
     if (op->rc == ZKL_NO_NODE
         || (op->rc == ZKL_OK && lock->node && !zkl_node_of(claim, op)))
@@ -424,13 +419,11 @@ zkl_replace_send(zkl_replace_t *replace, zkl_op_t *op, zkl_op_pt handler)
 static void
 zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc)
 {
-    zkl_zone_t      *zone;
     zkl_claim_t     *claim;
     zkl_replace_pt   handler;
 
     claim = replace->claim;
     handler = replace->handler;
-    zone = claim->lock->worker->zone;
 
     if (rc == NGX_OK && replace->durable) {
         zkl_record_unread(claim->cell);

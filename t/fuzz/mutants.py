@@ -87,9 +87,9 @@ MUTANTS = [
     ("view", VIEW, "!entry->misnumbered && entry->seq > seq) {",
      "!entry->misnumbered && entry->seq < seq) {"),
 
-    ("view", VIEW, "if (entry->mode == ZKL_WRITE || entry->renamed\n"
-     "        || !view->watched", "if (!view->watched"),
-    ("view", VIEW + ":zkl_view_doubt",
+    ("view", VIEW, "entry->mode == ZKL_WRITE || !view->watched",
+     "!view->watched"),
+    ("view", VIEW + ":zkl_view_remove",
      "    {\n        view->complete_through = zkl_view_place(entry) - 1;",
      "    {\n        view->complete_through = zkl_view_place(entry);"),
     ("view", VIEW, "if (zkl_view_place(*waiter) > view->complete_through) {",

@@ -62,8 +62,8 @@ MUTANTS = [
     ('others take a claim that is made durable for released',
      'base/view.c',
      'if (entry->origin == ZKL_FOREIGN\n'
-     '        && zkl_view_place(entry) <= view->complete_through)',
-     'if (0)', 12000),
+     '        && zkl_view_place(entry) <= view->complete_through\n',
+     'if (0\n', 12000),
 
     ('the lock is not bumped when a claim is made durable', LIBRARY,
      """        zoo_set_op_init(&zops[n++], (char *) op->parent.data,
@@ -476,19 +476,9 @@ MUTANTS = [
     # subscriptions
 
     ('no subscription hangs at a sibling ahead',
-     'core/lock.c',
-     '        zkl_worker_subscribe(lock->worker, &other->sub,\n'
-     '                                   record.id.record);\n'
-     '\n'
-     '        return NGX_OK;\n'
-     '    }\n'
-     '\n'
-     '    zkl_',
-     '        return NGX_OK;\n'
-     '    }\n'
-     '\n'
-     '    zkl_',
-     1000),
+     'core/lock.c:zkl_lock_watch',
+     'zkl_worker_subscribe(lock->worker, &other->sub, record.id.record);',
+     '', 1000),
 
     # turns
 
@@ -639,14 +629,14 @@ MUTANTS = [
 
     ('a waiter is granted when the foreign claim ahead is gone',
      'core/lock.c:zkl_lock_vanished',
-     '    zkl_view_remove(&lock->view, &other->entry);\n',
-     GRANT_THE_NEXT + '    zkl_view_remove(&lock->view, &other->entry);\n',
+     '    zkl_lock_gone(lock, &other->entry);\n',
+     GRANT_THE_NEXT + '    zkl_lock_gone(lock, &other->entry);\n',
      500),
 
     ("a waiter is granted when a sibling's claim ahead is gone",
-     'core/lock.c:zkl_lock_watch_sibling',
-     '    zkl_view_remove(&lock->view, &other->entry);\n',
-     GRANT_THE_NEXT + '    zkl_view_remove(&lock->view, &other->entry);\n',
+     'core/lock.c:zkl_lock_watch',
+     'if (record.state == ZKL_RECORD_ENDED) {\n',
+     'if (record.state == ZKL_RECORD_ENDED) {\n' + GRANT_THE_NEXT,
      500),
 
     ('a new claim pins its znode for ever',
@@ -671,7 +661,7 @@ MUTANTS = [
 
     ('a writer that is gone has left no reader',
      'base/view.c:zkl_view_remove',
-     'entry->mode == ZKL_WRITE || entry->renamed', 'entry->renamed', 2000),
+     'entry->mode == ZKL_WRITE || !view->watched', '!view->watched', 2000),
 
     ('the end of a foreign claim wakes no waiter',
      'core/lock.c:zkl_lock_vanished',
@@ -694,21 +684,21 @@ MUTANTS = [
      'core/claim.c:zkl_claim_recover',
      '    claim->entry.waiting = 1;\n', '', 2000),
 
-    ("a dead worker's claim is gone", 'core/lock.c:zkl_lock_watch_sibling',
-     'if (found == ZKL_FOUND_NOTHING || found == ZKL_FOUND_ORPHAN\n',
-     'if (found == ZKL_FOUND_NOTHING\n',
+    ("a dead worker's claim is gone", 'core/lock.c:zkl_lock_watch',
+     'if (found == ZKL_FOUND_END) {',
+     'if (found == ZKL_FOUND_END || found == ZKL_FOUND_ORPHAN) {',
      ('--rich', 4000)),
 
     ('a list shows no reader in the place of a mutex',
-     'base/view.c:zkl_view_find',
-     '        if (zkl_view_same(entry, observed)) {',
-     '        if (entry->mode == ZKL_MUTEX\n'
-     '            && entry->origin == ZKL_FOREIGN\n'
-     '            && observed->mode == ZKL_READ)\n'
-     '        {\n'
-     '            observed->gone = 1;\n'
-     '        }\n\n'
-     '        if (zkl_view_same(entry, observed)) {', 500),
+     'base/view.c:zkl_view_merge',
+     '            if (zkl_view_match(entry, &children[i])) {\n',
+     '            if (entry->mode == ZKL_MUTEX\n'
+     '                && entry->origin == ZKL_FOREIGN\n'
+     '                && children[i].mode == ZKL_READ)\n'
+     '            {\n'
+     '                children[i].gone = 1;\n'
+     '            }\n\n'
+     '            if (zkl_view_match(entry, &children[i])) {\n', 500),
 
     ('a waiter for a permit watches a single claim',
      'base/view.c:zkl_view_blocker',
@@ -719,7 +709,7 @@ MUTANTS = [
      'zkl_mode_permits(mode) : 1;', 'zkl_mode_permits(mode) + 1 : 1;', 1000),
 
     ('a claim of another use is granted', 'core/lock.c:zkl_lock_step',
-     'return zkl_lock_conflict(lock, waiter);',
+     'return zkl_claim_conflict(zkl_claim_of(waiter));',
      'return zkl_claim_grant(zkl_claim_of(waiter));', 1000),
 
     ('a claim with other permits is refused at once',
@@ -732,9 +722,7 @@ MUTANTS = [
 
     ('a claim is refused for a claim that may be gone',
      'core/lock.c:zkl_lock_conflicts',
-     'return first->origin == ZKL_LOCAL\n'
-     '           || (first->watched && zkl_lock_there(lock, other));',
-     'return 1;', ('--rich', 20000)),
+     'if (first->origin == ZKL_LOCAL) {', 'if (1) {', ('--rich', 20000)),
 
     ('a claim that lives in a former lock is counted',
      'core/lock.c:zkl_lock_learn',
@@ -744,8 +732,8 @@ MUTANTS = [
      '                || record.czxid >= claim->czxid)))', 60000),
 
     ('the first waiter is refused for a claim that may be gone',
-     'core/lock.c:zkl_lock_conflict',
-     'if (first->origin == ZKL_LOCAL || zkl_lock_there(lock, other)) {',
+     'core/lock.c:zkl_lock_step',
+     'if (zkl_lock_conflicts(lock, waiter)) {',
      'if (1) {', ('--rich', 60000)),
 
     # planted without regard to this simulation
@@ -910,8 +898,8 @@ MUTANTS = [
 """, '', 500),
 
     ('a lock that is followed is not listed when the connection is back',
-     'core/follow.c:zkl_followed_connected',
-     '    zkl_followed_list((zkl_followed_t *) node);\n', '', 2000),
+     'core/follow.c:zkl_follow_connected',
+     '        zkl_followed_list((zkl_followed_t *) node);\n', '', 2000),
 
     ('the creation of a lock is not followed',
      'core/follow.c:zkl_followed_handler',
