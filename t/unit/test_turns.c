@@ -58,7 +58,7 @@ make(zkl_op_e type, zkl_turn_e turn, const char *path)
     op->turn = turn;
     op->path.data = (u_char *) path;
     op->path.len = strlen(path);
-    ngx_queue_init(&op->sharers);
+    ngx_queue_init(&op->ops);
 
     return op;
 }
@@ -344,7 +344,7 @@ test_shared(void **state)
     (void) state;
 
     op = list("/a");
-    op->flight.number = 0;
+    op->number = 0;
 
     one = make(ZKL_OP_LIST, ZKL_TURN_CLAIM, "/a");
     one->watch = 1;
@@ -355,14 +355,14 @@ test_shared(void **state)
 
     two = make(ZKL_OP_LIST, ZKL_TURN_LOOK, "/a");
     two->fresh = 1;
-    two->flight.number = 7;
+    two->number = 7;
     zkl_turns_add(&turns, two);
 
     /* no older than the call of any of those that share */
 
     assert_true(op->watch);
     assert_true(op->fresh);
-    assert_int_equal(op->flight.number, 7);
+    assert_int_equal(op->number, 7);
 
     assert_ptr_equal(take(), op);
     assert_null(take());
