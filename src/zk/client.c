@@ -104,14 +104,12 @@ static zhandle_t *zkl_client_init(zkl_handle_t *h, char *hosts,
     ngx_msec_t timeout, const clientid_t *id);
 static void zkl_client_level(void);
 static ngx_uint_t zkl_client_set_servers(zkl_handle_t *h, const char *hosts);
-static int zkl_client_submit_multi(zkl_handle_t *h, zkl_op_t *op);
 static int zkl_client_fill_rename(zkl_handle_t *h, zkl_op_t *op,
     zoo_op_t *zops);
 static int zkl_client_fill_batch(zkl_handle_t *h, zkl_op_t *batch,
     zoo_op_t *zops);
 static void zkl_client_woken_foreign(int code, const struct Stat *stat,
     const void *data);
-static void zkl_client_post_foreign(zkl_op_t *op, int code);
 static void zkl_client_watch_foreign(zhandle_t *zh, int type, int state,
     const char *path, void *data);
 static void zkl_client_created_foreign(int code, const char *path,
@@ -197,15 +195,13 @@ zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
 
     zkl_client_level();
 
-    if (key != NULL) {
-        id.client_id = key->id;
-        ngx_memcpy(id.passwd, key->password, sizeof(id.passwd));
-    }
+    id.client_id = key->id;
+    ngx_memcpy(id.passwd, key->password, sizeof(id.passwd));
 
     (void) sigfillset(&all);
     (void) pthread_sigmask(SIG_SETMASK, &all, &old);
 
-    h->zh = zkl_client_init(h, hosts, timeout, key ? &id : NULL);
+    h->zh = zkl_client_init(h, hosts, timeout, key->id ? &id : NULL);
 
     (void) pthread_sigmask(SIG_SETMASK, &old, NULL);
 
@@ -471,11 +467,13 @@ zkl_client_key(zkl_handle_t *h, zkl_key_t *key)
 int
 zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
 {
-    int            mode;
-    char          *path;
-    zhandle_t     *zh;
-    watcher_fn     watcher;
-    zkl_handle_t  *context;
+    int             n, mode;
+    char           *path;
+    zoo_op_t        zops[ZKL_BATCH_MAX + 1];
+    zhandle_t      *zh;
+    watcher_fn      watcher;
+    zkl_handle_t   *context;
+    zkl_results_t  *results;
 
     zh = h->zh;
     path = (char *) op->path.data;
@@ -520,33 +518,22 @@ zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
                                    zkl_client_listed_foreign, op);
 
     default: /* ZKL_OP_RENAME, ZKL_OP_BATCH, ZKL_OP_BARRIER */
-        return zkl_client_submit_multi(h, op);
+        results = ngx_calloc(sizeof(zkl_results_t), zkl_client_cycle_log);
+        if (results == NULL) {
+            return ZSYSTEMERROR;
+        }
+
+        op->results = results;
+
+        n = (op->type == ZKL_OP_RENAME) ? zkl_client_fill_rename(h, op, zops)
+                                        : zkl_client_fill_batch(h, op, zops);
+
+        return zoo_amulti(zh, n, zops, results->elts, zkl_client_done_foreign,
+                          op);
     }
 
     return zoo_acreate2(zh, path, (char *) op->value.data, (int) op->value.len,
                         h->acl, mode, zkl_client_created_foreign, op);
-}
-
-
-static int
-zkl_client_submit_multi(zkl_handle_t *h, zkl_op_t *op)
-{
-    int             n;
-    zoo_op_t        zops[ZKL_BATCH_MAX + 1];
-    zkl_results_t  *results;
-
-    results = ngx_calloc(sizeof(zkl_results_t), zkl_client_cycle_log);
-    if (results == NULL) {
-        return ZSYSTEMERROR;
-    }
-
-    op->results = results;
-
-    n = (op->type == ZKL_OP_RENAME) ? zkl_client_fill_rename(h, op, zops)
-                                    : zkl_client_fill_batch(h, op, zops);
-
-    return zoo_amulti(h->zh, n, zops, results->elts, zkl_client_done_foreign,
-                      op);
 }
 
 
@@ -762,15 +749,6 @@ zkl_client_text(int code)
 
 
 static void
-zkl_client_post_foreign(zkl_op_t *op, int code)
-{
-    op->code = code;
-
-    zkl_mailbox_post_foreign(zkl_client_mailbox, &op->message);
-}
-
-
-static void
 zkl_client_watch_foreign(zhandle_t *zh, int type, int state, const char *path,
     void *data)
 {
@@ -860,14 +838,18 @@ zkl_client_created_foreign(int code, const char *path, const struct Stat *stat,
         op->czxid = stat->czxid;
     }
 
-    zkl_client_post_foreign(op, code);
+    zkl_client_done_foreign(code, op);
 }
 
 
 static void
 zkl_client_done_foreign(int code, const void *data)
 {
-    zkl_client_post_foreign((zkl_op_t *) data, code);
+    zkl_op_t  *op = (zkl_op_t *) data;
+
+    op->code = code;
+
+    zkl_mailbox_post_foreign(zkl_client_mailbox, &op->message);
 }
 
 
@@ -880,7 +862,7 @@ zkl_client_set_foreign(int code, const struct Stat *stat, const void *data)
         op->version = stat->version;
     }
 
-    zkl_client_post_foreign(op, code);
+    zkl_client_done_foreign(code, op);
 }
 
 
@@ -923,7 +905,7 @@ zkl_client_got_foreign(int code, const char *value, int len,
         op->version = stat->version;
     }
 
-    zkl_client_post_foreign(op, code);
+    zkl_client_done_foreign(code, op);
 }
 
 
@@ -953,22 +935,22 @@ zkl_client_listed_foreign(int code, const struct String_vector *strings,
         op->children = malloc(size);
 
         if (op->children == NULL) {
-            code = ZSYSTEMERROR;
-
-        } else {
-            p = (u_char *) &op->children[strings->count];
-
-            for (i = 0; i < strings->count; i++) {
-                len = strlen(strings->data[i]);
-                memcpy(p, strings->data[i], len);
-
-                op->children[i].data = p;
-                op->children[i].len = len;
-                p += len;
-            }
-
-            op->nchildren = strings->count;
+            zkl_client_done_foreign(ZSYSTEMERROR, op);
+            return;
         }
+
+        p = (u_char *) &op->children[strings->count];
+
+        for (i = 0; i < strings->count; i++) {
+            len = strlen(strings->data[i]);
+            memcpy(p, strings->data[i], len);
+
+            op->children[i].data = p;
+            op->children[i].len = len;
+            p += len;
+        }
+
+        op->nchildren = strings->count;
     }
 
     if (code == ZOK && stat != NULL) {
@@ -981,7 +963,7 @@ zkl_client_listed_foreign(int code, const struct String_vector *strings,
         op->given += (op->given == ZKL_SEQ_MAX);
     }
 
-    zkl_client_post_foreign(op, code);
+    zkl_client_done_foreign(code, op);
 }
 
 

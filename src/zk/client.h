@@ -51,7 +51,8 @@ typedef struct {
 
 
 /*
- * Opens a handle for a new session, or for the key's; deliver gets the news.
+ * Opens a handle for the key's session, or, if the id is 0, for a new session;
+ * deliver gets the news.
  * Returns NULL if libzookeeper refused, or if there is no memory.
  */
 zkl_handle_t *zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,

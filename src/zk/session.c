@@ -95,7 +95,9 @@ struct zkl_session_s {
     ngx_uint_t                                doubts;   /* ticks in a row with
                                                            no answer at all */
     ngx_msec_t                                doubted;  /* the last such tick */
-    ngx_msec_t                                starving; /* if starved: since */
+    ngx_msec_t                                starving; /* no memory for any
+                                                           operation since; 0:
+                                                           not */
     ngx_msec_t                                denied;   /* last logged */
     ngx_msec_t                                rejected; /* when a write was
                                                            refused last; 0:
@@ -128,8 +130,6 @@ struct zkl_session_s {
     unsigned                                  told:1;   /* see known alive */
     unsigned                                  stale:1;  /* the session is that
                                                            of an older copy */
-    unsigned                                  starved:1; /* no memory for the
-                                                            last operation */
     unsigned                                  hurry:1;  /* not all that is
                                                            pending may wait */
     unsigned                                  moved:1;  /* the handle has a
@@ -185,10 +185,8 @@ static void zkl_session_expired(zkl_session_t *s, ngx_uint_t kept,
 static void zkl_session_connected_handler(zkl_session_t *s);
 static void zkl_session_suspended_handler(zkl_session_t *s);
 static void zkl_session_over_handler(ngx_event_t *ev);
-static void zkl_session_renew_handle(zkl_session_t *s);
 static void zkl_session_end_handle(zkl_session_t *s);
 static void zkl_session_tick_handler(ngx_event_t *ev);
-static void zkl_session_touched(zkl_session_t *s);
 static void zkl_session_committed(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_bound(zkl_session_t *s, ngx_msec_t since);
 static ngx_msec_t zkl_session_until(zkl_session_t *s, ngx_msec_t since);
@@ -209,7 +207,6 @@ static void zkl_session_finish_all(zkl_session_t *s);
 static void zkl_session_submit(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_heard(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_landed(zkl_message_t *message, void *data);
-static void zkl_session_denied(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_rolled_back(zkl_session_t *s, zkl_op_t *batch);
 static void zkl_session_fail(zkl_session_t *s, zkl_op_t *op, zkl_rc_e rc);
 static void zkl_session_flush_deferred(zkl_session_t *s);
@@ -219,14 +216,11 @@ static void zkl_session_gate(zkl_session_t *s, zkl_op_e type);
 static zkl_op_t *zkl_session_gate_op(zkl_session_t *s, zkl_op_e type);
 static void zkl_session_gate_handler(zkl_op_t *op);
 static void zkl_session_gate_set(zkl_session_t *s, int32_t version);
-static void zkl_session_pend(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_unpend(zkl_session_t *s);
 static void zkl_session_hurry(zkl_session_t *s);
 static void zkl_session_flush_handler(ngx_event_t *ev);
 static void zkl_session_flush_pending(zkl_session_t *s);
 static zkl_op_t *zkl_session_gather(zkl_session_t *s);
-static ngx_uint_t zkl_session_watch_room(zkl_session_t *s, size_t len,
-    size_t max);
 static void zkl_session_watched(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_unwatched(zkl_session_t *s, ngx_str_t *path,
     ngx_uint_t list);
@@ -387,19 +381,14 @@ zkl_session_free(zkl_session_t *s)
 static void
 zkl_session_start(zkl_session_t *s)
 {
-    const zkl_key_t  *key;
-
     s->gating = 0;
     s->refused = 0;
     s->moved = 0;
     s->apart = zkl_now();
     s->timeout = s->conf->timeout;
 
-    key = NULL;
-
     if (s->key.id != 0) {
-        key = &s->key;
-        s->timeout = key->timeout;
+        s->timeout = s->key.timeout;
         zkl_session_bound(s, s->apart);
 
     } else {
@@ -407,7 +396,7 @@ zkl_session_start(zkl_session_t *s)
     }
 
     if (s->conf->servers.len != 0) {
-        s->handle = zkl_client_open(s->conf, key, s->timeout, s,
+        s->handle = zkl_client_open(s->conf, &s->key, s->timeout, s,
                                     zkl_session_news, s->mailbox, s->log);
     }
 
@@ -420,14 +409,8 @@ zkl_session_state(zkl_session_t *s, zkl_session_state_e state)
 {
     ngx_msec_t  now;
 
-#if (NGX_DEBUG)
-    static char  *names[] = {
-        "closed", "connecting", "connected", "suspended", "backoff"
-    };
-#endif
-
-    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, s->log, 0, "zk lock session: %s -> %s",
-                   names[s->state], names[state]);
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, s->log, 0,
+                   "zk lock session: state %d -> %d", s->state, state);
 
     now = zkl_now();
 
@@ -467,14 +450,12 @@ zkl_session_news(zkl_message_t *message, void *data)
 {
     zkl_news_t  *n = (zkl_news_t *) message;
 
-    zkl_news_e      news;
     zkl_session_t  *s;
 
     s = n->session;
-    news = n->news;
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, s->log, 0,
-                   "zk lock session: news %d \"%*s\"", news,
+                   "zk lock session: news %d \"%*s\"", n->news,
                    zkl_session_shown(&n->path), n->path.data);
 
     /* what a handle has told is delivered before there is another handle */
@@ -484,7 +465,7 @@ zkl_session_news(zkl_message_t *message, void *data)
         return;
     }
 
-    switch (news) {
+    switch (n->news) {
 
     case ZKL_NEWS_CONNECTED:
         zkl_client_connected();
@@ -514,17 +495,18 @@ zkl_session_news(zkl_message_t *message, void *data)
     case ZKL_NEWS_CHANGED:
     case ZKL_NEWS_LISTED:
 
-        if (news != ZKL_NEWS_LISTED) {
+        if (n->news != ZKL_NEWS_LISTED) {
             zkl_session_unwatched(s, &n->path, 0);
         }
 
-        if (news != ZKL_NEWS_CHANGED) {
+        if (n->news != ZKL_NEWS_CHANGED) {
             zkl_session_unwatched(s, &n->path, 1);
             s->events->listed(s->data, &n->path);
         }
 
-        if (news != ZKL_NEWS_LISTED) {
-            s->events->changed(s->data, &n->path, news == ZKL_NEWS_DELETED);
+        if (n->news != ZKL_NEWS_LISTED) {
+            s->events->changed(s->data, &n->path,
+                               n->news == ZKL_NEWS_DELETED);
         }
 
         break;
@@ -563,15 +545,23 @@ zkl_session_connected_handler(zkl_session_t *s)
     zkl_key_t   key;
     ngx_uint_t  fresh, another;
 
-    s->late = 0;
-
     if (s->state == ZKL_CONNECTED) {
         return;
     }
 
-    s->timeout = zkl_client_timeout(s->handle);
+    /* until the end: no memory, so the tick tries again */
 
-    zkl_session_touched(s);
+    s->late = 1;
+
+    /* each connection negotiates the timeout anew; see known alive */
+
+    s->timeout = zkl_client_timeout(s->handle);
+    s->told = 1;
+    s->behind = s->written;
+    s->touched = s->apart;
+    s->proves = zkl_now();
+
+    zkl_session_bound(s, s->apart);
 
     /* the next reads must not be older than what was known before */
 
@@ -579,8 +569,6 @@ zkl_session_connected_handler(zkl_session_t *s)
     zkl_session_barrier(s);
 
     if (s->barrier) {
-        /* no memory; the tick tries again */
-        s->late = 1;
         return;
     }
 
@@ -601,11 +589,11 @@ zkl_session_connected_handler(zkl_session_t *s)
         gate = zkl_session_gate_op(s, ZKL_OP_GATE);
 
         if (gate == NULL) {
-            s->late = 1;
             return;
         }
     }
 
+    s->late = 0;
     s->key = key;
 
     another = (s->state == ZKL_CONNECTING);
@@ -740,41 +728,6 @@ zkl_session_over_handler(ngx_event_t *ev)
 
 
 /*
- * Gives the session to another handle.
- *
- * A handle tells each server the last zxid that the handle has seen, and a
- * server that has less closes the connection.  Such a server lags behind, and
- * another server will do; or ZooKeeper has lost data, or was restored from an
- * older copy, and then libzookeeper tries for ever.  Another handle has seen
- * nothing, and asks for the same session; so nothing is lost if ZooKeeper is
- * just away.  No time that passes here shows that the session is over, because
- * each start of the servers and each election gives a session the whole timeout
- * anew: ZooKeeper says so, or the session is back.
- *
- * Reads through the new handle come behind a write, so the data are not older
- * than a quorum's.
- */
-
-static void
-zkl_session_renew_handle(zkl_session_t *s)
-{
-    if (s->late || s->over.posted || !zkl_client_idle(s->handle)) {
-        return;
-    }
-
-    ngx_log_error(NGX_LOG_NOTICE, s->log, 0,
-                  "no zookeeper server has taken the session back for %M ms: "
-                  "another handle asks for the session", s->timeout);
-
-    /* a handle that connects just now would end the session when closed */
-
-    zkl_client_cut(s->handle);
-    zkl_session_end_handle(s);
-    zkl_session_start(s);
-}
-
-
-/*
  * Closes the handle.  The answers that libzookeeper gives meanwhile are
  * delivered, and the other operations in flight fail here, because libzookeeper
  * can lose completions when a handle is closed (ZOOKEEPER-2894,
@@ -805,6 +758,22 @@ zkl_session_end_handle(zkl_session_t *s)
 }
 
 
+/*
+ * If no server takes the session back, another handle asks for the session.
+ *
+ * A handle tells each server the last zxid that the handle has seen, and a
+ * server that has less closes the connection.  Such a server lags behind, and
+ * another server will do; or ZooKeeper has lost data, or was restored from an
+ * older copy, and then libzookeeper tries for ever.  Another handle has seen
+ * nothing, and asks for the same session; so nothing is lost if ZooKeeper is
+ * just away.  No time that passes here shows that the session is over, because
+ * each start of the servers and each election gives a session the whole timeout
+ * anew: ZooKeeper says so, or the session is back.
+ *
+ * Reads through the new handle come behind a write, so the data are not older
+ * than a quorum's.
+ */
+
 static void
 zkl_session_tick_handler(ngx_event_t *ev)
 {
@@ -814,57 +783,59 @@ zkl_session_tick_handler(ngx_event_t *ev)
     s = ev->data;
     now = zkl_now();
 
-    switch (s->state) {
-
-    case ZKL_CLOSED:
+    if (s->state == ZKL_CLOSED) {
         return;
+    }
 
-    case ZKL_BACKOFF:
+    if (s->state == ZKL_CONNECTED) {
+        zkl_session_watchdog(s, now);
+        zkl_session_arm(s);
+        return;
+    }
 
-        if (s->kept) {
+    if (s->state == ZKL_BACKOFF && !s->kept) {
 
-            /* twice the timeout, because ZooKeeper counts by ticks */
-
-            if (now - s->paused >= 2 * s->timeout) {
-                s->kept = 0;
-                ngx_post_event(&s->over, &ngx_posted_events);
-            }
-
-        } else if (now - s->paused >= s->backoff) {
+        if (now - s->paused >= s->backoff) {
             zkl_session_start(s);
         }
 
-        /* fall through */
+    } else if (s->state == ZKL_BACKOFF && now - s->paused >= 2 * s->timeout) {
 
-    case ZKL_CONNECTING:
-    case ZKL_SUSPENDED:
+        /* twice the timeout, because ZooKeeper counts by ticks */
 
-        if (s->late) {
-            zkl_session_connected_handler(s);
+        s->kept = 0;
+        ngx_post_event(&s->over, &ngx_posted_events);
+    }
 
-        } else if (s->handle != NULL && !zkl_client_asked(s->handle)) {
-            s->apart = now;
-        }
+    if (s->late) {
+        zkl_session_connected_handler(s);
 
-        if (s->moved && s->handle != NULL && s->state != ZKL_CONNECTED
-            && zkl_client_servers(s->handle))
-        {
-            s->moved = 0;
-        }
+    } else if (s->handle != NULL && !zkl_client_asked(s->handle)) {
+        s->apart = now;
+    }
 
-        if (s->state != ZKL_CONNECTED && now - s->since >= ZKL_PATIENCE) {
-            zkl_session_out_of_reach(s);
-        }
+    if (s->moved && s->handle != NULL && s->state != ZKL_CONNECTED
+        && zkl_client_servers(s->handle))
+    {
+        s->moved = 0;
+    }
 
-        if (s->state == ZKL_SUSPENDED && now - s->since >= s->timeout) {
-            zkl_session_renew_handle(s);
-        }
+    if (s->state != ZKL_CONNECTED && now - s->since >= ZKL_PATIENCE) {
+        zkl_session_out_of_reach(s);
+    }
 
-        break;
+    if (s->state == ZKL_SUSPENDED && now - s->since >= s->timeout
+        && !s->late && !s->over.posted && zkl_client_idle(s->handle))
+    {
+        ngx_log_error(NGX_LOG_NOTICE, s->log, 0,
+                      "no zookeeper server has taken the session back for "
+                      "%M ms: another handle asks for the session", s->timeout);
 
-    case ZKL_CONNECTED:
-        zkl_session_watchdog(s, now);
-        break;
+        /* a handle that connects just now would end the session when closed */
+
+        zkl_client_cut(s->handle);
+        zkl_session_end_handle(s);
+        zkl_session_start(s);
     }
 
     zkl_session_arm(s);
@@ -895,7 +866,8 @@ zkl_session_ready(zkl_session_t *s)
 ngx_uint_t
 zkl_session_starved(zkl_session_t *s)
 {
-    return s->starved && ngx_current_msec - s->starving >= ZKL_PATIENCE;
+    return s->starving != 0
+           && ngx_current_msec - s->starving >= ZKL_PATIENCE;
 }
 
 
@@ -998,22 +970,6 @@ zkl_now(void)
  */
 
 static void
-zkl_session_touched(zkl_session_t *s)
-{
-    s->told = 1;
-    s->behind = s->written;
-    s->touched = s->apart;
-    s->proves = zkl_now();
-
-    /* each connection negotiates the timeout anew */
-
-    zkl_session_bound(s, s->apart);
-}
-
-
-/* Known alive: a quorum has committed a write. */
-
-static void
 zkl_session_committed(zkl_session_t *s, zkl_op_t *op)
 {
     ngx_msec_t  now, until;
@@ -1107,25 +1063,20 @@ zkl_session_watchdog(zkl_session_t *s, ngx_msec_t now)
     if (op == NULL) {
         s->doubts = 0;
 
-        if (s->conf->probe == 0 || now - s->replied < s->conf->probe) {
-            return;
-        }
+        if (s->conf->probe != 0 && now - s->replied >= s->conf->probe) {
 
-        /* asks for something that the server has at hand */
+            /* asks for something that the server has at hand */
 
-        op = zkl_op_new(s, ZKL_OP_EXISTS, &zkl_top, NULL, NULL);
-        if (op != NULL) {
-            zkl_session_submit(s, op);
+            op = zkl_op_new(s, ZKL_OP_EXISTS, &zkl_top, NULL, NULL);
+            if (op != NULL) {
+                zkl_session_submit(s, op);
+            }
         }
 
         return;
     }
 
-    silence = now - op->sent;
-
-    if (now - s->replied < silence) {
-        silence = now - s->replied;
-    }
+    silence = ngx_min(now - op->sent, now - s->replied);
 
     if (silence >= ZKL_NUDGE && !s->nudged) {
         s->nudged = 1;
@@ -1281,33 +1232,26 @@ zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir, ngx_str_t *name,
     path = s->conf->chroot.len + dir->len + (name ? 1 + name->len : 0);
     len = value ? value->len : 0;
 
-    switch (type) {
+    reply = 0;
 
-    case ZKL_OP_CREATE:
+    if (type == ZKL_OP_CREATE) {
         reply = path + 10 + 1;
-        break;
 
-    case ZKL_OP_GET:
+    } else if (type == ZKL_OP_GET) {
         reply = ZKL_CLAIM_DATA_MAX;
-        break;
-
-    default:
-        reply = 0;
-        break;
     }
 
     op = ngx_alloc(sizeof(zkl_op_t) + path + 1 + len + 1 + reply, s->log);
     if (op == NULL) {
 
-        if (!s->starved) {
-            s->starved = 1;
+        if (s->starving == 0) {
             s->starving = ngx_current_msec;
         }
 
         return NULL;
     }
 
-    s->starved = 0;
+    s->starving = 0;
 
     ngx_memzero(op, sizeof(zkl_op_t));
 
@@ -1505,7 +1449,7 @@ zkl_session_share(zkl_session_t *s)
 
     while (n < ZKL_SHARED_NAMES && (op = zkl_op_first(&s->shared)) != NULL) {
 
-        sharer = zkl_turns_sharer(op);
+        sharer = zkl_op_pop(&op->ops);
 
         if (sharer == NULL) {
             ngx_queue_remove(&op->queue);
@@ -1514,6 +1458,11 @@ zkl_session_share(zkl_session_t *s)
         }
 
         n += op->nchildren + 1;
+
+        sharer->rc = op->rc;
+        sharer->children = op->children;
+        sharer->nchildren = op->nchildren;
+        sharer->given = op->given;
 
         if (sharer->handler != NULL && s->events != NULL) {
             sharer->handler(sharer);
@@ -1729,32 +1678,17 @@ zkl_session_heard(zkl_session_t *s, zkl_op_t *op)
         return;
     }
 
-    switch (op->rc) {
+    /*
+     * The leader checks the rights of each part of a transaction, and commits a
+     * refusal as well, so the barrier needs no right to read.
+     */
 
-    case ZKL_NO_AUTH:
-
-        /*
-         * The leader checks the rights of each part of a transaction, and
-         * commits a refusal as well, so the barrier needs no right to read.
-         */
-
-        if (op->type != ZKL_OP_BARRIER) {
-            break;
-        }
-
-        /* fall through */
-
-    case ZKL_OK:
-    case ZKL_NO_NODE:
-    case ZKL_EXISTS:
-    case ZKL_CHANGED:
-    case ZKL_CHILDLESS:
+    if (op->rc <= ZKL_CHILDLESS
+        || (op->rc == ZKL_NO_AUTH && op->type == ZKL_OP_BARRIER))
+    {
         s->committed = op->number;
         zkl_session_committed(s, op);
         return;
-
-    default:
-        break;
     }
 
     /* the server may have refused the write alone: a new write is due */
@@ -1835,8 +1769,7 @@ zkl_session_landed(zkl_message_t *message, void *data)
 
     if (op->watch
         && (op->rc == ZKL_OK
-            || (op->rc == ZKL_NO_NODE
-                && op->type == ZKL_OP_EXISTS)))
+            || (op->rc == ZKL_NO_NODE && op->type == ZKL_OP_EXISTS)))
     {
         zkl_session_watched(s, op);
     }
@@ -1861,42 +1794,30 @@ zkl_session_landed(zkl_message_t *message, void *data)
                       zkl_session_shown(&op->path), op->path.data,
                       zkl_client_text(op->code), op->code);
 
-    } else if (op->rc == ZKL_NO_AUTH || op->rc == ZKL_OVER_QUOTA) {
-        zkl_session_denied(s, op);
+    } else if ((op->rc == ZKL_NO_AUTH || op->rc == ZKL_OVER_QUOTA)
+               && (s->denied == 0 || zkl_now() - s->denied >= ZKL_DENIED_AGAIN))
+    {
+        /* seldom: any client can ask for a lock that ZooKeeper forbids */
+
+        s->denied = zkl_now();
+
+        if (op->rc == ZKL_OVER_QUOTA) {
+            ngx_log_error(NGX_LOG_ERR, s->log, 0,
+                          "zookeeper's quota forbids an operation on \"%*s\": "
+                          "%s (%d); such lines come once a second at most",
+                          zkl_session_shown(&op->path), op->path.data,
+                          zkl_client_text(op->code), op->code);
+
+        } else {
+            ngx_log_error(NGX_LOG_ERR, s->log, 0,
+                          "zookeeper's ACL forbids an operation on \"%*s\", "
+                          "see \"zk_lock_auth\"; such lines come once a second "
+                          "at most",
+                          zkl_session_shown(&op->path), op->path.data);
+        }
     }
 
     zkl_session_finish(op);
-}
-
-
-/* Logs seldom: any client can ask for a lock that ZooKeeper forbids. */
-
-static void
-zkl_session_denied(zkl_session_t *s, zkl_op_t *op)
-{
-    ngx_msec_t  now;
-
-    now = zkl_now();
-
-    if (s->denied != 0 && now - s->denied < ZKL_DENIED_AGAIN) {
-        return;
-    }
-
-    s->denied = now;
-
-    if (op->rc == ZKL_OVER_QUOTA) {
-        ngx_log_error(NGX_LOG_ERR, s->log, 0,
-                      "zookeeper's quota forbids an operation on \"%*s\": %s "
-                      "(%d); such lines come once a second at most",
-                      zkl_session_shown(&op->path), op->path.data,
-                      zkl_client_text(op->code), op->code);
-        return;
-    }
-
-    ngx_log_error(NGX_LOG_ERR, s->log, 0,
-                  "zookeeper's ACL forbids an operation on \"%*s\", see "
-                  "\"zk_lock_auth\"; such lines come once a second at most",
-                  zkl_session_shown(&op->path), op->path.data);
 }
 
 
@@ -1982,6 +1903,18 @@ zkl_session_fail(zkl_session_t *s, zkl_op_t *op, zkl_rc_e rc)
  */
 
 
+/*
+ * ZooKeeper's cost is a transaction's, not an operation's.  So creates and
+ * deletes that are sure to succeed are gathered while a few transactions are in
+ * flight, and go out together; an idle session sends when a turn of the event
+ * loop has added no operation.  A deferrable operation waits for other
+ * operations.
+ *
+ * All creates of a batch have the same zxid.  The answer shows the zxid,
+ * because the transaction also sets the session's gate; without a gate, creates
+ * go alone.
+ */
+
 void
 zkl_session_send(zkl_op_t *op)
 {
@@ -1994,9 +1927,7 @@ zkl_session_send(zkl_op_t *op)
         return;
     }
 
-    if (op->fresh) {
-        op->number = s->written;
-    }
+    op->number = s->written;
 
     if (op->turn != ZKL_TURN_NONE) {
 
@@ -2016,7 +1947,22 @@ zkl_session_send(zkl_op_t *op)
         ngx_post_event(&s->read, &ngx_posted_next_events);
 
     } else if (op->gather) {
-        zkl_session_pend(s, op);
+        ngx_queue_insert_tail(&s->pending, &op->queue);
+        s->npending++;
+
+        zkl_session_arm(s);
+
+        if (s->npending >= ZKL_GATHER && s->writes < ZKL_WRITES_MAX) {
+            /* ZooKeeper begins while this turn goes on */
+
+            zkl_session_flush_pending(s);
+
+        } else if (!op->deferrable || s->npending >= ZKL_DEFER_MAX) {
+            zkl_session_hurry(s);
+
+        } else if (!s->flush.timer_set) {
+            ngx_add_timer(&s->flush, ZKL_DEFER);
+        }
 
     } else {
         zkl_session_flush_deferred(s);
@@ -2223,13 +2169,12 @@ zkl_session_gate_handler(zkl_op_t *op)
             zkl_session_gate(s, ZKL_OP_GATE);
         }
 
-    } else if (op->rc == ZKL_NO_NODE) {
+    } else if (op->rc == ZKL_NO_NODE && op->type == ZKL_OP_GATE) {
+        zkl_session_gate(s, ZKL_OP_PERSISTENT);
 
-        if (op->type == ZKL_OP_GATE) {
-            zkl_session_gate(s, ZKL_OP_PERSISTENT);
-        }
-
-    } else if (op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN) {
+    } else if (op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN
+               && op->rc != ZKL_NO_NODE)
+    {
         s->refused = ngx_current_msec ? ngx_current_msec : 1;
     }
 }
@@ -2267,42 +2212,6 @@ zkl_session_gate_set(zkl_session_t *s, int32_t version)
 
     zkl_session_suspended_handler(s);
     ngx_post_event(&s->over, &ngx_posted_events);
-}
-
-
-/*
- * Adds op to the operations that the next transaction takes.
- *
- * ZooKeeper's cost is a transaction's, not an operation's.  So creates and
- * deletes that are sure to succeed are gathered while a few transactions are in
- * flight, and go out together; an idle session sends when a turn of the event
- * loop has added no operation.  A deferrable operation waits for other
- * operations.
- *
- * All creates of a batch have the same zxid.  The answer shows the zxid,
- * because the transaction also sets the session's gate; without a gate, creates
- * go alone.
- */
-
-static void
-zkl_session_pend(zkl_session_t *s, zkl_op_t *op)
-{
-    ngx_queue_insert_tail(&s->pending, &op->queue);
-    s->npending++;
-
-    zkl_session_arm(s);
-
-    if (s->npending >= ZKL_GATHER && s->writes < ZKL_WRITES_MAX) {
-        /* ZooKeeper begins while this turn goes on */
-
-        zkl_session_flush_pending(s);
-
-    } else if (!op->deferrable || s->npending >= ZKL_DEFER_MAX) {
-        zkl_session_hurry(s);
-
-    } else if (!s->flush.timer_set) {
-        ngx_add_timer(&s->flush, ZKL_DEFER);
-    }
 }
 
 
@@ -2492,24 +2401,17 @@ zkl_session_unreserve(zkl_session_t *s, size_t len)
 ngx_uint_t
 zkl_session_may_watch(zkl_session_t *s, size_t len)
 {
-    return zkl_session_watch_room(s, len, ZKL_PATH_BYTES / 2);
-}
-
-
-ngx_uint_t
-zkl_session_must_watch(zkl_session_t *s, size_t len)
-{
-    return zkl_session_watch_room(s, len, ZKL_PATH_BYTES);
+    return zkl_session_must_watch(s, len + ZKL_PATH_BYTES / 2);
 }
 
 
 /* A watch in flight may be set by now. */
 
-static ngx_uint_t
-zkl_session_watch_room(zkl_session_t *s, size_t len, size_t max)
+ngx_uint_t
+zkl_session_must_watch(zkl_session_t *s, size_t len)
 {
     return s->watch_bytes + s->watch_asked + len + s->conf->chroot.len + 5
-           <= max;
+           <= ZKL_PATH_BYTES;
 }
 
 
@@ -2600,17 +2502,15 @@ zkl_session_unwatched(zkl_session_t *s, ngx_str_t *path, ngx_uint_t list)
 static void
 zkl_session_forget_watches(zkl_session_t *s, ngx_uint_t told)
 {
-    ngx_str_t        path;
     ngx_str_node_t  *sn;
 
     while (s->watches.root != s->watches.sentinel) {
         sn = (ngx_str_node_t *) s->watches.root;
-        path = sn->str;
 
         ngx_rbtree_delete(&s->watches, &sn->node);
 
-        if (told && path.data[path.len - 1] != '\0') {
-            s->events->changed(s->data, &path, 0);
+        if (told && sn->str.data[sn->str.len - 1] != '\0') {
+            s->events->changed(s->data, &sn->str, 0);
         }
 
         ngx_free(sn);

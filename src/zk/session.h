@@ -57,10 +57,11 @@ typedef enum {
     ZKL_OK = 0,
     ZKL_NO_NODE,
     ZKL_EXISTS,
-    ZKL_NO_AUTH,
     ZKL_CHANGED,                    /* the data have another version */
+    ZKL_CHILDLESS,                  /* the parent is ephemeral; the last that
+                                       a quorum has committed */
+    ZKL_NO_AUTH,
     ZKL_UNSUPPORTED,                /* by this server */
-    ZKL_CHILDLESS,                  /* the parent is ephemeral */
     ZKL_OVER_QUOTA,                 /* a quota of ZooKeeper forbids more */
     ZKL_REFUSED,                    /* for another reason; was logged */
     ZKL_UNSENT,                     /* not done: not connected, or no memory */

@@ -38,7 +38,6 @@
 
 
 static zkl_op_t *zkl_turns_next(zkl_turns_t *turns);
-static size_t zkl_turns_estimate(zkl_turns_t *turns, zkl_op_t *op);
 
 
 void
@@ -103,8 +102,10 @@ zkl_turns_add(zkl_turns_t *turns, zkl_op_t *op)
 zkl_op_t *
 zkl_turns_take(zkl_turns_t *turns, ngx_msec_t first)
 {
-    size_t     bytes;
-    zkl_op_t  *op;
+    size_t             bytes;
+    uint32_t           hash;
+    zkl_op_t          *op;
+    zkl_turns_size_t  *size;
 
     op = zkl_turns_next(turns);
 
@@ -112,7 +113,15 @@ zkl_turns_take(zkl_turns_t *turns, ngx_msec_t first)
         return NULL;
     }
 
-    bytes = zkl_turns_estimate(turns, op);
+    bytes = ZKL_TURNS_GET;
+
+    if (op->type == ZKL_OP_LIST) {
+        hash = (uint32_t) op->listed.node.key;
+        size = &turns->sizes[hash & (ZKL_TURNS_SIZES - 1)];
+
+        bytes = (size->bytes != 0 && size->hash == hash) ? size->bytes
+                                                         : ZKL_TURNS_SHORT;
+    }
 
     if (turns->bytes != 0) {
 
@@ -158,24 +167,6 @@ zkl_turns_next(zkl_turns_t *turns)
     }
 
     return ngx_queue_data(ngx_queue_head(waiting), zkl_op_t, queue);
-}
-
-
-static size_t
-zkl_turns_estimate(zkl_turns_t *turns, zkl_op_t *op)
-{
-    uint32_t           hash;
-    zkl_turns_size_t  *size;
-
-    if (op->type != ZKL_OP_LIST) {
-        return ZKL_TURNS_GET;
-    }
-
-    hash = (uint32_t) op->listed.node.key;
-    size = &turns->sizes[hash & (ZKL_TURNS_SIZES - 1)];
-
-    return (size->bytes != 0 && size->hash == hash) ? size->bytes
-                                                    : ZKL_TURNS_SHORT;
 }
 
 
@@ -237,30 +228,6 @@ zkl_turns_answered(zkl_turns_t *turns, zkl_op_t *op, ngx_msec_t now)
     if (bytes >= ZKL_TURNS_LONG) {
         turns->answered = now;
     }
-}
-
-
-zkl_op_t *
-zkl_turns_sharer(zkl_op_t *op)
-{
-    zkl_op_t     *sharer;
-    ngx_queue_t  *q;
-
-    if (ngx_queue_empty(&op->ops)) {
-        return NULL;
-    }
-
-    q = ngx_queue_head(&op->ops);
-    ngx_queue_remove(q);
-
-    sharer = ngx_queue_data(q, zkl_op_t, queue);
-
-    sharer->rc = op->rc;
-    sharer->children = op->children;
-    sharer->nchildren = op->nchildren;
-    sharer->given = op->given;
-
-    return sharer;
 }
 
 

@@ -148,8 +148,6 @@ MUTANTS = [
      '    zkl_session_barrier(s);\n'
      '\n'
      '    if (s->barrier) {\n'
-     '        /* no memory; the tick tries again */\n'
-     '        s->late = 1;\n'
      '        return;\n'
      '    }\n'
      '\n',
@@ -343,7 +341,7 @@ MUTANTS = [
      ('--sessions', 4000)),
 
     ('a session that is back counts from when the loop hears of that',
-     'zk/session.c:zkl_session_touched',
+     'zk/session.c:zkl_session_connected_handler',
      's->touched = s->apart;', 's->touched = zkl_now();',
      ('--sessions', 4000)),
 
@@ -372,8 +370,8 @@ MUTANTS = [
      '    if (op->type > ZKL_OP_BARRIER) {\n        return;\n',
      ('--sessions', 20000)),
 
-    ('a barrier is a sync', 'zk/client.c:zkl_client_submit_multi',
-     '    n = (op->type == ZKL_OP_RENAME)',
+    ('a barrier is a sync', 'zk/client.c:zkl_client_submit',
+     '        n = (op->type == ZKL_OP_RENAME)',
      '    void done(int rc, const char *value, const void *data)\n'
      '    {\n'
      '        zkl_client_done_foreign(rc, data);\n'
@@ -382,15 +380,15 @@ MUTANTS = [
      '        op->gate = 0;\n'
      '        return zoo_async(h->zh, (char *) op->path.data, done, op);\n'
      '    }\n\n'
-     '    n = (op->type == ZKL_OP_RENAME)',
+     '        n = (op->type == ZKL_OP_RENAME)',
      ('--sessions', 12000)),
 
     # servers that have lost data
 
     ('no other handle asks for a session that is refused',
      'zk/session.c',
-     'if (s->state == ZKL_SUSPENDED && now - s->since >= s->timeout) {',
-     'if (0) {',
+     'if (s->state == ZKL_SUSPENDED && now - s->since >= s->timeout\n',
+     'if (0\n',
      ('--restored', 100)),
 
     ('the session of an older copy goes on',
@@ -424,9 +422,10 @@ MUTANTS = [
      ('--restored', 20000)),
 
     ('a session is given up when no server takes it back',
-     'zk/session.c:zkl_session_renew_handle',
-     'zkl_session_start(s);',
-     'ngx_post_event(&s->over, &ngx_posted_events);',
+     'zk/session.c',
+     'zkl_session_end_handle(s);\n        zkl_session_start(s);',
+     'zkl_session_end_handle(s);\n'
+     '        ngx_post_event(&s->over, &ngx_posted_events);',
      4000),
 
     # tokens, leases, late requests, keys
