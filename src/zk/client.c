@@ -104,12 +104,12 @@ static zhandle_t *zkl_client_init(zkl_handle_t *h, char *hosts,
     ngx_msec_t timeout, const clientid_t *id);
 static void zkl_client_level(void);
 static ngx_uint_t zkl_client_set_servers(zkl_handle_t *h, const char *hosts);
+static void zkl_client_woken_foreign(int code, const struct Stat *stat,
+    const void *data);
 static int zkl_client_fill_rename(zkl_handle_t *h, zkl_op_t *op,
     zoo_op_t *zops);
 static int zkl_client_fill_batch(zkl_handle_t *h, zkl_op_t *batch,
     zoo_op_t *zops);
-static void zkl_client_woken_foreign(int code, const struct Stat *stat,
-    const void *data);
 static void zkl_client_watch_foreign(zhandle_t *zh, int type, int state,
     const char *path, void *data);
 static void zkl_client_created_foreign(int code, const char *path,

@@ -549,7 +549,7 @@ zkl_session_connected_handler(zkl_session_t *s)
         return;
     }
 
-    /* until the end: no memory, so the tick tries again */
+    /* the tick tries again if there is no memory for what follows */
 
     s->late = 1;
 

@@ -127,6 +127,9 @@ struct zkl_op_s {
     size_t                         index_at;    /* of the claim's index */
 
     ngx_str_t                      reply;       /* CREATE: the name; GET */
+    ngx_uint_t                     cut;         /* GET: the reply is longer, or
+                                                   there was no memory; no bit,
+                                                   because a thread sets it */
     int64_t                        czxid;       /* CREATE, GET, BATCH */
     int64_t                        mzxid;       /* GET */
     int64_t                        ctime;       /* GET; ms since the epoch */
@@ -171,8 +174,6 @@ struct zkl_op_s {
                                                        znode */
     unsigned                       whole:1;     /* GET: also data that are no
                                                    claim data */
-    unsigned                       cut:1;       /* GET: the reply is longer, or
-                                                   there was no memory */
     unsigned                       gather:1;    /* sure to succeed: may share a
                                                    transaction; in flight: one
                                                    of session->writes */
