@@ -72,17 +72,14 @@
 
 struct zkl_handle_s {
     zhandle_t                       *zh;
+    zkl_session_conf_t              *conf;
     zkl_session_t                   *session;
-    ngx_uint_t                       serial;
     zkl_message_pt                   deliver;
-    zkl_mailbox_t                   *mailbox;
-    ngx_log_t                       *log;
     struct ACL_vector               *acl;
     struct ACL                       entry;     /* the entry of acl, without the
                                                    right to create children */
     struct ACL_vector                childless; /* for a lock's znode that is
                                                    itself a claim */
-    size_t                           chroot_len;
 
     zkl_news_t                      *missed;
     ngx_atomic_t                     missing;   /* missed was posted */
@@ -90,8 +87,7 @@ struct zkl_handle_s {
 
 typedef struct {
     zkl_message_t                    message;   /* must be first */
-    ngx_uint_t                       level;     /* 0: no text, but there is a
-                                                   connection */
+    ngx_uint_t                       level;
     size_t                           len;
     u_char                           text[ZKL_LINE_LEN];
 } zkl_line_t;
@@ -103,55 +99,37 @@ typedef struct {
 } zkl_results_t;
 
 
-typedef struct {
-    struct Stat                      gate;
-    zoo_op_result_t                  result;
-} zkl_barrier_t;
-
-
-static void zkl_client_level(ngx_log_t *log);
-static char *zkl_client_hosts(zkl_session_conf_t *conf, ngx_log_t *log);
-static zhandle_t *zkl_client_init(zkl_session_conf_t *conf, char *hosts,
-    ngx_msec_t timeout, const clientid_t *id, zkl_handle_t *h);
-static int zkl_client_submit_barrier(zhandle_t *zh, zkl_handle_t *h,
-    zkl_op_t *op);
-static int zkl_client_submit_create(zhandle_t *zh, zkl_handle_t *h,
-    zkl_op_t *op);
-static int zkl_client_submit_rename(zhandle_t *zh, zkl_handle_t *h,
-    zkl_op_t *op);
-static ngx_uint_t zkl_client_fill_batch(zkl_handle_t *h, zkl_batch_t *batch,
-    zoo_op_t *zops);
+static char *zkl_client_hosts(zkl_session_conf_t *conf);
+static zhandle_t *zkl_client_init(zkl_handle_t *h, char *hosts,
+    ngx_msec_t timeout, const clientid_t *id);
+static void zkl_client_level(void);
+static ngx_uint_t zkl_client_set_servers(zkl_handle_t *h, const char *hosts);
 static void zkl_client_woken_foreign(int code, const struct Stat *stat,
     const void *data);
-static void zkl_client_post_foreign(zkl_flight_t *flight, int code);
+static int zkl_client_fill_rename(zkl_handle_t *h, zkl_op_t *op,
+    zoo_op_t *zops);
+static int zkl_client_fill_batch(zkl_handle_t *h, zkl_op_t *batch,
+    zoo_op_t *zops);
 static void zkl_client_watch_foreign(zhandle_t *zh, int type, int state,
     const char *path, void *data);
-static void zkl_client_news_foreign(zkl_handle_t *h, zkl_news_e news,
-    const char *path);
 static void zkl_client_created_foreign(int code, const char *path,
     const struct Stat *stat, const void *data);
 static void zkl_client_done_foreign(int code, const void *data);
 static void zkl_client_set_foreign(int code, const struct Stat *stat,
     const void *data);
-static void zkl_client_reply_foreign(zkl_op_t *op, const char *value,
-    size_t len);
 static void zkl_client_got_foreign(int code, const char *value, int len,
     const struct Stat *stat, const void *data);
 static void zkl_client_listed_foreign(int code,
     const struct String_vector *strings, const struct Stat *stat,
     const void *data);
 static void zkl_client_log_foreign(const char *text);
-static zkl_line_t *zkl_client_line_foreign(void);
-static void zkl_client_post_line_foreign(zkl_line_t *line);
-static void zkl_client_connected_foreign(void);
 static void zkl_client_log(zkl_message_t *message, void *data);
-static void zkl_client_line(zkl_line_t *line);
 static void zkl_client_left_out(void);
 
 
 /*
- * The context that the log callback lacks: a worker has only this mailbox.  Set
- * before the first handle is opened, never reset.
+ * A worker has only this mailbox and this log.  Set before the first handle is
+ * opened, never reset, because the log callback has no context.
  */
 
 static zkl_mailbox_t  *zkl_client_mailbox;
@@ -161,56 +139,24 @@ static ngx_log_t          *zkl_client_cycle_log;
 
 /*
  * Without a connection libzookeeper repeats its lines several times a second.
- * So the first line is logged, and further lines are only counted.  Only the
- * event loop uses these variables.
+ * So the first line is logged, and further lines are dropped.  Only the event
+ * loop uses these variables.
  */
 
 static ngx_uint_t          zkl_client_away;
-static ngx_uint_t          zkl_client_more;
 static ngx_msec_t          zkl_client_told;
 
 
 zkl_handle_t *
 zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
-    ngx_msec_t timeout, zkl_session_t *session, ngx_uint_t serial,
-    zkl_message_pt deliver, zkl_mailbox_t *mailbox, ngx_log_t *log)
+    ngx_msec_t timeout, zkl_session_t *session, zkl_message_pt deliver,
+    zkl_mailbox_t *mailbox, ngx_log_t *log)
 {
     int            rc;
     char          *hosts;
     sigset_t       all, old;
     clientid_t     id;
     zkl_handle_t  *h;
-
-    h = ngx_calloc(sizeof(zkl_handle_t), log);
-    if (h == NULL) {
-        return NULL;
-    }
-
-    h->missed = malloc(sizeof(zkl_news_t));
-    if (h->missed == NULL) {
-        ngx_free(h);
-        return NULL;
-    }
-
-    hosts = zkl_client_hosts(conf, log);
-    if (hosts == NULL) {
-        free(h->missed);
-        ngx_free(h);
-        return NULL;
-    }
-
-    h->session = session;
-    h->serial = serial;
-    h->deliver = deliver;
-    h->mailbox = mailbox;
-    h->log = log;
-    h->acl = conf->auth_scheme.len ? &ZOO_CREATOR_ALL_ACL
-                                   : &ZOO_OPEN_ACL_UNSAFE;
-    h->entry = h->acl->data[0];
-    h->entry.perms &= ~ZOO_PERM_CREATE;
-    h->childless.count = 1;
-    h->childless.data = &h->entry;
-    h->chroot_len = conf->chroot.len;
 
     /* threads of open handles may read the variable, so the write is rare */
 
@@ -220,28 +166,51 @@ zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
 
     zkl_client_cycle_log = log;
 
-    zkl_client_level(log);
+    hosts = NULL;
 
-    if (key != NULL) {
-        id.client_id = key->id;
-        ngx_memcpy(id.passwd, key->password, sizeof(id.passwd));
+    h = ngx_calloc(sizeof(zkl_handle_t), log);
+    if (h == NULL) {
+        return NULL;
     }
+
+    h->missed = malloc(sizeof(zkl_news_t));
+    if (h->missed == NULL) {
+        goto failed;
+    }
+
+    hosts = zkl_client_hosts(conf);
+    if (hosts == NULL) {
+        goto failed;
+    }
+
+    h->conf = conf;
+    h->session = session;
+    h->deliver = deliver;
+    h->acl = conf->auth_scheme.len ? &ZOO_CREATOR_ALL_ACL
+                                   : &ZOO_OPEN_ACL_UNSAFE;
+    h->entry = h->acl->data[0];
+    h->entry.perms &= ~ZOO_PERM_CREATE;
+    h->childless.count = 1;
+    h->childless.data = &h->entry;
+
+    zkl_client_level();
+
+    id.client_id = key->id;
+    ngx_memcpy(id.passwd, key->password, sizeof(id.passwd));
 
     (void) sigfillset(&all);
     (void) pthread_sigmask(SIG_SETMASK, &all, &old);
 
-    h->zh = zkl_client_init(conf, hosts, timeout, key ? &id : NULL, h);
+    h->zh = zkl_client_init(h, hosts, timeout, key->id ? &id : NULL);
 
     (void) pthread_sigmask(SIG_SETMASK, &old, NULL);
 
-    ngx_free(hosts);
-
     if (h->zh == NULL) {
         ngx_log_error(NGX_LOG_ERR, log, ngx_errno, "zookeeper_init() failed");
-        free(h->missed);
-        ngx_free(h);
-        return NULL;
+        goto failed;
     }
+
+    ngx_free(hosts);
 
     (void) zoo_set_servers_resolution_delay(h->zh, -1);
 
@@ -257,52 +226,47 @@ zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
     }
 
     return h;
-}
 
+failed:
 
-static void
-zkl_client_level(ngx_log_t *log)
-{
-    zoo_set_debug_level(log->log_level >= NGX_LOG_INFO ? ZOO_LOG_LEVEL_INFO
-                                                       : ZOO_LOG_LEVEL_WARN);
+    ngx_free(hosts);
+    free(h->missed);
+    ngx_free(h);
+
+    return NULL;
 }
 
 
 /* The servers, an odd number of them; NULL: no memory. */
 
 static char *
-zkl_client_hosts(zkl_session_conf_t *conf, ngx_log_t *log)
+zkl_client_hosts(zkl_session_conf_t *conf)
 {
-    size_t      first;
-    u_char     *hosts, *p, *comma, *last;
-    ngx_uint_t  n;
+    size_t       i, first;
+    u_char      *hosts, *p;
+    ngx_str_t   *servers;
+    ngx_uint_t   n;
 
-    last = conf->servers.data + conf->servers.len;
-    first = conf->servers.len;
+    servers = &conf->servers;
+    first = servers->len;
     n = 1;
 
-    for (p = conf->servers.data; p < last; p = comma + 1) {
-
-        comma = ngx_strlchr(p, last, ',');
-        if (comma == NULL) {
-            break;
-        }
-
-        if (n++ == 1) {
-            first = comma - conf->servers.data;
+    for (i = 0; i < servers->len; i++) {
+        if (servers->data[i] == ',' && n++ == 1) {
+            first = i;
         }
     }
 
-    hosts = ngx_alloc(conf->servers.len + 1 + first + 1, log);
+    hosts = ngx_alloc(servers->len + 1 + first + 1, zkl_client_cycle_log);
     if (hosts == NULL) {
         return NULL;
     }
 
-    p = ngx_cpymem(hosts, conf->servers.data, conf->servers.len);
+    p = ngx_cpymem(hosts, servers->data, servers->len);
 
     if (n % 2 == 0) {
         *p++ = ',';
-        p = ngx_cpymem(p, conf->servers.data, first);
+        p = ngx_cpymem(p, servers->data, first);
     }
 
     *p = '\0';
@@ -318,24 +282,24 @@ zkl_client_hosts(zkl_session_conf_t *conf, ngx_log_t *log)
  */
 
 static zhandle_t *
-zkl_client_init(zkl_session_conf_t *conf, char *hosts, ngx_msec_t timeout,
-    const clientid_t *id, zkl_handle_t *h)
+zkl_client_init(zkl_handle_t *h, char *hosts, ngx_msec_t timeout,
+    const clientid_t *id)
 {
 #if (NGX_HTTP_ZK_LOCK_SSL)
 
     zhandle_t  *zh;
 
-    if (conf->certificates.len) {
+    if (h->conf->certificates.len) {
         zoo_set_debug_level(0);
 
-        zh = zookeeper_init_ssl(hosts, (char *) conf->certificates.data,
+        zh = zookeeper_init_ssl(hosts, (char *) h->conf->certificates.data,
                                 zkl_client_watch_foreign, (int) timeout, id, h,
                                 ZOO_NO_LOG_CLIENTENV);
         if (zh != NULL) {
             zoo_set_log_callback(zh, zkl_client_log_foreign);
         }
 
-        zkl_client_level(h->log);
+        zkl_client_level();
 
         return zh;
     }
@@ -347,6 +311,14 @@ zkl_client_init(zkl_session_conf_t *conf, char *hosts, ngx_msec_t timeout,
 }
 
 
+static void
+zkl_client_level(void)
+{
+    zoo_set_debug_level(zkl_client_cycle_log->log_level >= NGX_LOG_INFO
+                        ? ZOO_LOG_LEVEL_INFO : ZOO_LOG_LEVEL_WARN);
+}
+
+
 void
 zkl_client_close(zkl_handle_t *h)
 {
@@ -355,8 +327,8 @@ zkl_client_close(zkl_handle_t *h)
     rc = zookeeper_close(h->zh);
 
     if (rc != ZOK && rc != ZINVALIDSTATE) {
-        ngx_log_error(NGX_LOG_WARN, h->log, 0, "zookeeper_close() failed: %s",
-                      zerror(rc));
+        ngx_log_error(NGX_LOG_WARN, zkl_client_cycle_log, 0,
+                      "zookeeper_close() failed: %s", zerror(rc));
     }
 
     if (!h->missing) {
@@ -376,20 +348,30 @@ zkl_client_close(zkl_handle_t *h)
 void
 zkl_client_cut(zkl_handle_t *h)
 {
-    int  rc;
-
     /* the I/O thread logs the list that is freed here */
 
     zoo_set_debug_level(0);
 
-    rc = zoo_set_servers(h->zh, "127.0.0.9:1");
+    (void) zkl_client_set_servers(h, "127.0.0.9:1");
 
-    zkl_client_level(h->log);
+    zkl_client_level();
+}
+
+
+static ngx_uint_t
+zkl_client_set_servers(zkl_handle_t *h, const char *hosts)
+{
+    int  rc;
+
+    rc = zoo_set_servers(h->zh, hosts);
 
     if (rc != ZOK) {
-        ngx_log_error(NGX_LOG_ERR, h->log, 0, "zoo_set_servers() failed: %s",
-                      zerror(rc));
+        ngx_log_error(NGX_LOG_ERR, zkl_client_cycle_log, 0,
+                      "zoo_set_servers() failed: %s", zerror(rc));
+        return 0;
     }
+
+    return 1;
 }
 
 
@@ -403,43 +385,41 @@ zkl_client_cut(zkl_handle_t *h)
  */
 
 ngx_uint_t
-zkl_client_servers(zkl_handle_t *h, zkl_session_conf_t *conf)
+zkl_client_servers(zkl_handle_t *h)
 {
-    int    rc;
-    char  *hosts;
+    char        *hosts;
+    ngx_uint_t   set;
 
-    if (!zkl_client_idle(h, conf)) {
+    if (!zkl_client_idle(h)) {
         return 0;
     }
 
-    hosts = zkl_client_hosts(conf, h->log);
+    hosts = zkl_client_hosts(h->conf);
     if (hosts == NULL) {
         return 0;
     }
 
-    rc = zoo_set_servers(h->zh, hosts);
+    set = zkl_client_set_servers(h, hosts);
 
     ngx_free(hosts);
 
-    if (rc != ZOK) {
-        ngx_log_error(NGX_LOG_ERR, h->log, 0, "zoo_set_servers() failed: %s",
-                      zerror(rc));
-        return 0;
+    if (set) {
+
+        /* if the handle is over, there is no thread to wake */
+
+        (void) zoo_awexists(h->zh, "/", NULL, NULL, zkl_client_woken_foreign,
+                            NULL);
     }
 
-    /* if the handle is over, there is no thread to wake */
-
-    (void) zoo_awexists(h->zh, "/", NULL, NULL, zkl_client_woken_foreign, NULL);
-
-    return 1;
+    return set;
 }
 
 
 ngx_uint_t
-zkl_client_idle(zkl_handle_t *h, zkl_session_conf_t *conf)
+zkl_client_idle(zkl_handle_t *h)
 {
     return zoo_state(h->zh) != ZOO_CONNECTED_STATE
-           && (conf->certificates.len == 0 || !zkl_client_asked(h));
+           && (h->conf->certificates.len == 0 || !zkl_client_asked(h));
 }
 
 
@@ -487,91 +467,18 @@ zkl_client_key(zkl_handle_t *h, zkl_key_t *key)
 int
 zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
 {
-    char       *path;
-    zhandle_t  *zh;
+    int             n, mode;
+    char           *path;
+    zoo_op_t        zops[ZKL_BATCH_MAX + 1];
+    zhandle_t      *zh;
+    watcher_fn      watcher;
+    zkl_handle_t   *context;
+    zkl_results_t  *results;
 
     zh = h->zh;
     path = (char *) op->path.data;
-
-    switch (op->type) {
-
-    case ZKL_OP_CREATE:
-    case ZKL_OP_GATE:
-    case ZKL_OP_CONTAINER:
-    case ZKL_OP_PERSISTENT:
-        return zkl_client_submit_create(zh, h, op);
-
-    case ZKL_OP_DELETE:
-        return zoo_adelete(zh, path, op->version, zkl_client_done_foreign, op);
-
-    case ZKL_OP_SET:
-        return zoo_aset(zh, path, (char *) op->value.data, (int) op->value.len,
-                        op->version, zkl_client_set_foreign, op);
-
-    case ZKL_OP_GET:
-        return zoo_awget(zh, path, op->watch ? zkl_client_watch_foreign
-                                   : NULL,
-                         op->watch ? h : NULL, zkl_client_got_foreign, op);
-
-    case ZKL_OP_RENAME:
-        return zkl_client_submit_rename(zh, h, op);
-
-    case ZKL_OP_EXISTS:
-        return zoo_awexists(zh, path, op->watch ? zkl_client_watch_foreign
-                                      : NULL,
-                            op->watch ? h : NULL, zkl_client_set_foreign, op);
-
-    case ZKL_OP_LIST:
-        return zoo_awget_children2(zh, path, op->watch
-                                   ? zkl_client_watch_foreign
-                                   : NULL, op->watch ? h : NULL,
-                                   zkl_client_listed_foreign, op);
-
-    default: /* ZKL_OP_BARRIER */
-        return zkl_client_submit_barrier(zh, h, op);
-    }
-}
-
-
-/*
- * A transaction, because the leader proposes even a transaction that the leader
- * refuses.  A sync would prove nothing, because a server of a minority answers
- * a sync.
- */
-
-static int
-zkl_client_submit_barrier(zhandle_t *zh, zkl_handle_t *h, zkl_op_t *op)
-{
-    zoo_op_t        zop;
-    zkl_barrier_t  *barrier;
-
-    barrier = ngx_calloc(sizeof(zkl_barrier_t), h->log);
-    if (barrier == NULL) {
-        return ZSYSTEMERROR;
-    }
-
-    op->results = barrier;
-
-    if (op->gate) {
-        zoo_set_op_init(&zop, (char *) op->path.data, "", 0, -1,
-                        &barrier->gate);
-
-    } else {
-        zoo_check_op_init(&zop, (char *) op->path.data, -1);
-    }
-
-    return zoo_amulti(zh, 1, &zop, &barrier->result, zkl_client_done_foreign,
-                      op);
-}
-
-
-static int
-zkl_client_submit_create(zhandle_t *zh, zkl_handle_t *h, zkl_op_t *op)
-{
-    int                 mode;
-    struct ACL_vector  *acl;
-
-    acl = h->acl;
+    watcher = op->watch ? zkl_client_watch_foreign : NULL;
+    context = op->watch ? h : NULL;
 
     switch (op->type) {
 
@@ -587,14 +494,46 @@ zkl_client_submit_create(zhandle_t *zh, zkl_handle_t *h, zkl_op_t *op)
         mode = ZOO_CONTAINER;
         break;
 
-    default: /* ZKL_OP_PERSISTENT */
+    case ZKL_OP_PERSISTENT:
         mode = ZOO_PERSISTENT;
         break;
+
+    case ZKL_OP_DELETE:
+        return zoo_adelete(zh, path, op->version, zkl_client_done_foreign, op);
+
+    case ZKL_OP_SET:
+        return zoo_aset(zh, path, (char *) op->value.data, (int) op->value.len,
+                        op->version, zkl_client_set_foreign, op);
+
+    case ZKL_OP_GET:
+        return zoo_awget(zh, path, watcher, context, zkl_client_got_foreign,
+                         op);
+
+    case ZKL_OP_EXISTS:
+        return zoo_awexists(zh, path, watcher, context, zkl_client_set_foreign,
+                            op);
+
+    case ZKL_OP_LIST:
+        return zoo_awget_children2(zh, path, watcher, context,
+                                   zkl_client_listed_foreign, op);
+
+    default: /* ZKL_OP_RENAME, ZKL_OP_BATCH, ZKL_OP_BARRIER */
+        results = ngx_calloc(sizeof(zkl_results_t), zkl_client_cycle_log);
+        if (results == NULL) {
+            return ZSYSTEMERROR;
+        }
+
+        op->results = results;
+
+        n = (op->type == ZKL_OP_RENAME) ? zkl_client_fill_rename(h, op, zops)
+                                        : zkl_client_fill_batch(h, op, zops);
+
+        return zoo_amulti(zh, n, zops, results->elts, zkl_client_done_foreign,
+                          op);
     }
 
-    return zoo_acreate2(zh, (char *) op->path.data, (char *) op->value.data,
-                        (int) op->value.len, acl, mode,
-                        zkl_client_created_foreign, op);
+    return zoo_acreate2(zh, path, (char *) op->value.data, (int) op->value.len,
+                        h->acl, mode, zkl_client_created_foreign, op);
 }
 
 
@@ -610,20 +549,13 @@ zkl_client_submit_create(zhandle_t *zh, zkl_handle_t *h, zkl_op_t *op)
  */
 
 static int
-zkl_client_submit_rename(zhandle_t *zh, zkl_handle_t *h, zkl_op_t *op)
+zkl_client_fill_rename(zkl_handle_t *h, zkl_op_t *op, zoo_op_t *zops)
 {
     int             n, version;
-    zoo_op_t        zops[ZKL_BATCH_MAX + 1];
     zkl_results_t  *results;
 
-    results = ngx_calloc(sizeof(zkl_results_t), h->log);
-    if (results == NULL) {
-        return ZSYSTEMERROR;
-    }
-
-    op->results = results;
-
     n = 0;
+    results = op->results;
 
     if (op->parent.len != 0) {
         zoo_set_op_init(&zops[n++], (char *) op->parent.data,
@@ -646,7 +578,7 @@ zkl_client_submit_rename(zhandle_t *zh, zkl_handle_t *h, zkl_op_t *op)
     }
 
     if (op->from_version < ZKL_VERSIONS
-        && ngx_strcmp(op->target.data, op->path.data) == 0)
+        && op->target.data == op->path.data)
     {
         for (version = 0; version <= op->from_version; version++) {
             zoo_set_op_init(&zops[n++], (char *) op->target.data,
@@ -657,28 +589,7 @@ zkl_client_submit_rename(zhandle_t *zh, zkl_handle_t *h, zkl_op_t *op)
         }
     }
 
-    return zoo_amulti(zh, n, zops, results->elts, zkl_client_done_foreign, op);
-}
-
-
-int
-zkl_client_submit_batch(zkl_handle_t *h, zkl_batch_t *batch)
-{
-    ngx_uint_t      n;
-    zoo_op_t        zops[ZKL_BATCH_MAX + 1];
-    zkl_results_t  *results;
-
-    results = ngx_calloc(sizeof(zkl_results_t), h->log);
-    if (results == NULL) {
-        return ZSYSTEMERROR;
-    }
-
-    batch->results = results;
-
-    n = zkl_client_fill_batch(h, batch, zops);
-
-    return zoo_amulti(h->zh, (int) n, zops, results->elts,
-                      zkl_client_done_foreign, batch);
+    return n;
 }
 
 
@@ -686,12 +597,16 @@ zkl_client_submit_batch(zkl_handle_t *h, zkl_batch_t *batch)
  * The creates of a transaction share a zxid, but libzookeeper cannot report the
  * zxid (create2 in a transaction is not implemented).  So the transaction sets
  * the session's gate too, and the answer has the gate's mzxid.
+ *
+ * A barrier is a transaction, because the leader proposes even a transaction
+ * that the leader refuses.  A sync would prove nothing, because a server of a
+ * minority answers a sync.
  */
 
-static ngx_uint_t
-zkl_client_fill_batch(zkl_handle_t *h, zkl_batch_t *batch, zoo_op_t *zops)
+static int
+zkl_client_fill_batch(zkl_handle_t *h, zkl_op_t *batch, zoo_op_t *zops)
 {
-    ngx_uint_t      n;
+    int             n;
     ngx_queue_t    *q;
     zkl_op_t       *op;
     zkl_results_t  *results;
@@ -703,31 +618,31 @@ zkl_client_fill_batch(zkl_handle_t *h, zkl_batch_t *batch, zoo_op_t *zops)
          q != ngx_queue_sentinel(&batch->ops);
          q = ngx_queue_next(q))
     {
-        op = ngx_queue_data(q, zkl_op_t, flight.queue);
+        op = ngx_queue_data(q, zkl_op_t, queue);
 
         if (op->type == ZKL_OP_DELETE) {
-            zoo_delete_op_init(&zops[n], (char *) op->path.data, op->version);
+            zoo_delete_op_init(&zops[n++], (char *) op->path.data, op->version);
 
         } else if (op->type == ZKL_OP_SET) {
-            zoo_set_op_init(&zops[n], (char *) op->path.data,
+            zoo_set_op_init(&zops[n++], (char *) op->path.data,
                             (char *) op->value.data, (int) op->value.len,
                             op->version, &results->set);
 
         } else {
-            zoo_create_op_init(&zops[n], (char *) op->path.data,
+            zoo_create_op_init(&zops[n++], (char *) op->path.data,
                                (char *) op->value.data, (int) op->value.len,
                                h->acl, ZOO_EPHEMERAL_SEQUENTIAL,
                                (char *) op->reply.data,
                                (int) op->path.len + 11);
         }
-
-        n++;
     }
 
-    if (batch->ncreates != 0) {
-        zoo_set_op_init(&zops[n], (char *) batch->gate->data, "", 0, -1,
+    if (batch->gate) {
+        zoo_set_op_init(&zops[n++], (char *) batch->path.data, "", 0, -1,
                         &results->gate);
-        n++;
+
+    } else if (n == 0) {
+        zoo_check_op_init(&zops[n++], (char *) batch->path.data, -1);
     }
 
     return n;
@@ -735,7 +650,7 @@ zkl_client_fill_batch(zkl_handle_t *h, zkl_batch_t *batch, zoo_op_t *zops)
 
 
 void
-zkl_client_read_batch(zkl_batch_t *batch)
+zkl_client_read_batch(zkl_op_t *batch)
 {
     ngx_uint_t      n;
     ngx_queue_t    *q;
@@ -744,44 +659,22 @@ zkl_client_read_batch(zkl_batch_t *batch)
 
     n = 0;
     results = batch->results;
-    batch->zxid = results->gate.mzxid;
+    batch->czxid = results->gate.mzxid;
     batch->version = results->gate.version;
 
     for (q = ngx_queue_head(&batch->ops);
          q != ngx_queue_sentinel(&batch->ops);
          q = ngx_queue_next(q))
     {
-        op = ngx_queue_data(q, zkl_op_t, flight.queue);
+        op = ngx_queue_data(q, zkl_op_t, queue);
 
-        op->flight.code = results->elts[n++].err;
+        op->code = results->elts[n++].err;
 
-        if (batch->flight.code == ZOK && op->type == ZKL_OP_CREATE) {
+        if (batch->code == ZOK && op->type == ZKL_OP_CREATE) {
             op->reply.len = ngx_strlen(op->reply.data);
-            op->czxid = batch->zxid;
+            op->czxid = batch->czxid;
         }
     }
-}
-
-
-void
-zkl_client_read_barrier(zkl_op_t *op)
-{
-    zkl_barrier_t  *barrier;
-
-    barrier = op->results;
-
-    op->version = barrier->gate.version;
-}
-
-
-void
-zkl_client_free_batch(zkl_batch_t *batch)
-{
-    if (batch->results != NULL) {
-        ngx_free(batch->results);
-    }
-
-    ngx_free(batch);
 }
 
 
@@ -856,19 +749,12 @@ zkl_client_text(int code)
 
 
 static void
-zkl_client_post_foreign(zkl_flight_t *flight, int code)
-{
-    flight->code = code;
-
-    zkl_mailbox_post_foreign(zkl_client_mailbox, &flight->message);
-}
-
-
-static void
 zkl_client_watch_foreign(zhandle_t *zh, int type, int state, const char *path,
     void *data)
 {
+    size_t         len;
     zkl_news_e     news;
+    zkl_news_t    *n;
     zkl_handle_t  *h;
 
     /*
@@ -890,7 +776,6 @@ zkl_client_watch_foreign(zhandle_t *zh, int type, int state, const char *path,
 
     } else if (state == ZOO_CONNECTED_STATE) {
         news = ZKL_NEWS_CONNECTED;
-        zkl_client_connected_foreign();
 
     } else if (state == ZOO_EXPIRED_SESSION_STATE) {
         news = ZKL_NEWS_EXPIRED;
@@ -901,16 +786,6 @@ zkl_client_watch_foreign(zhandle_t *zh, int type, int state, const char *path,
     } else {
         news = ZKL_NEWS_SUSPENDED;
     }
-
-    zkl_client_news_foreign(h, news, path);
-}
-
-
-static void
-zkl_client_news_foreign(zkl_handle_t *h, zkl_news_e news, const char *path)
-{
-    size_t       len;
-    zkl_news_t  *n;
 
     len = (path != NULL) ? strlen(path) : 0;
 
@@ -929,18 +804,17 @@ zkl_client_news_foreign(zkl_handle_t *h, zkl_news_e news, const char *path)
 
     n->message.deliver = h->deliver;
     n->session = h->session;
-    n->serial = h->serial;
     n->news = news;
     n->path.len = 0;
     n->path.data = (u_char *) n + sizeof(zkl_news_t);
 
-    if (len > h->chroot_len) {
-        n->path.len = len - h->chroot_len;
-        memcpy(n->path.data, path + h->chroot_len, n->path.len);
+    if (len > h->conf->chroot.len) {
+        n->path.len = len - h->conf->chroot.len;
+        memcpy(n->path.data, path + h->conf->chroot.len, n->path.len);
         n->path.data[n->path.len] = '\0';
     }
 
-    zkl_mailbox_post_foreign(h->mailbox, &n->message);
+    zkl_mailbox_post_foreign(zkl_client_mailbox, &n->message);
 }
 
 
@@ -964,14 +838,18 @@ zkl_client_created_foreign(int code, const char *path, const struct Stat *stat,
         op->czxid = stat->czxid;
     }
 
-    zkl_client_post_foreign(&op->flight, code);
+    zkl_client_done_foreign(code, op);
 }
 
 
 static void
 zkl_client_done_foreign(int code, const void *data)
 {
-    zkl_client_post_foreign((zkl_flight_t *) data, code);
+    zkl_op_t  *op = (zkl_op_t *) data;
+
+    op->code = code;
+
+    zkl_mailbox_post_foreign(zkl_client_mailbox, &op->message);
 }
 
 
@@ -984,34 +862,15 @@ zkl_client_set_foreign(int code, const struct Stat *stat, const void *data)
         op->version = stat->version;
     }
 
-    zkl_client_post_foreign(&op->flight, code);
+    zkl_client_done_foreign(code, op);
 }
 
 
 /*
- * Longer data are no claim data of a gateway.  A GET with op->whole keeps
- * longer data for a second write, which has to fit into a packet.
+ * Longer data than ZKL_CLAIM_DATA_MAX are no claim data of a gateway.  A GET
+ * with op->whole keeps longer data for a second write, which has to fit into a
+ * packet.
  */
-
-static void
-zkl_client_reply_foreign(zkl_op_t *op, const char *value, size_t len)
-{
-    if (len > ZKL_CLAIM_DATA_MAX && op->whole && len <= ZKL_WHOLE_MAX) {
-        op->more = malloc(len);
-    }
-
-    if (op->more != NULL) {
-        op->reply.data = op->more;
-
-    } else if (len > ZKL_CLAIM_DATA_MAX) {
-        len = ZKL_CLAIM_DATA_MAX;
-        op->cut = 1;
-    }
-
-    op->reply.len = len;
-    memcpy(op->reply.data, value, len);
-}
-
 
 static void
 zkl_client_got_foreign(int code, const char *value, int len,
@@ -1022,7 +881,21 @@ zkl_client_got_foreign(int code, const char *value, int len,
     if (code == ZOK && stat != NULL) {
 
         if (value != NULL && len > 0) {
-            zkl_client_reply_foreign(op, value, len);
+
+            if (len > ZKL_CLAIM_DATA_MAX && op->whole && len <= ZKL_WHOLE_MAX) {
+                op->more = malloc(len);
+            }
+
+            if (op->more != NULL) {
+                op->reply.data = op->more;
+
+            } else if (len > ZKL_CLAIM_DATA_MAX) {
+                len = ZKL_CLAIM_DATA_MAX;
+                op->cut = 1;
+            }
+
+            op->reply.len = len;
+            memcpy(op->reply.data, value, len);
         }
 
         op->czxid = stat->czxid;
@@ -1032,7 +905,7 @@ zkl_client_got_foreign(int code, const char *value, int len,
         op->version = stat->version;
     }
 
-    zkl_client_post_foreign(&op->flight, code);
+    zkl_client_done_foreign(code, op);
 }
 
 
@@ -1062,22 +935,22 @@ zkl_client_listed_foreign(int code, const struct String_vector *strings,
         op->children = malloc(size);
 
         if (op->children == NULL) {
-            code = ZSYSTEMERROR;
-
-        } else {
-            p = (u_char *) &op->children[strings->count];
-
-            for (i = 0; i < strings->count; i++) {
-                len = strlen(strings->data[i]);
-                memcpy(p, strings->data[i], len);
-
-                op->children[i].data = p;
-                op->children[i].len = len;
-                p += len;
-            }
-
-            op->nchildren = strings->count;
+            zkl_client_done_foreign(ZSYSTEMERROR, op);
+            return;
         }
+
+        p = (u_char *) &op->children[strings->count];
+
+        for (i = 0; i < strings->count; i++) {
+            len = strlen(strings->data[i]);
+            memcpy(p, strings->data[i], len);
+
+            op->children[i].data = p;
+            op->children[i].len = len;
+            p += len;
+        }
+
+        op->nchildren = strings->count;
     }
 
     if (code == ZOK && stat != NULL) {
@@ -1090,7 +963,7 @@ zkl_client_listed_foreign(int code, const struct String_vector *strings,
         op->given += (op->given == ZKL_SEQ_MAX);
     }
 
-    zkl_client_post_foreign(&op->flight, code);
+    zkl_client_done_foreign(code, op);
 }
 
 
@@ -1101,8 +974,14 @@ zkl_client_log_foreign(const char *text)
     const char  *p;
     zkl_line_t  *line;
 
-    line = zkl_client_line_foreign();
+    line = NULL;
+
+    if (ngx_atomic_fetch_add(&zkl_client_lines, 1) < ZKL_LINES_MAX) {
+        line = malloc(sizeof(zkl_line_t));
+    }
+
     if (line == NULL) {
+        (void) ngx_atomic_fetch_add(&zkl_client_lines, -1);
         (void) ngx_atomic_fetch_add(&zkl_client_dropped, 1);
         return;
     }
@@ -1144,35 +1023,6 @@ zkl_client_log_foreign(const char *text)
     }
 
     line->len = len;
-
-    zkl_client_post_line_foreign(line);
-}
-
-
-/* Returns NULL if there is no memory, or if too many lines are in flight. */
-
-static zkl_line_t *
-zkl_client_line_foreign(void)
-{
-    zkl_line_t  *line;
-
-    line = NULL;
-
-    if (ngx_atomic_fetch_add(&zkl_client_lines, 1) < ZKL_LINES_MAX) {
-        line = malloc(sizeof(zkl_line_t));
-    }
-
-    if (line == NULL) {
-        (void) ngx_atomic_fetch_add(&zkl_client_lines, -1);
-    }
-
-    return line;
-}
-
-
-static void
-zkl_client_post_line_foreign(zkl_line_t *line)
-{
     line->message.deliver = zkl_client_log;
 
     zkl_mailbox_post_foreign(zkl_client_mailbox, &line->message);
@@ -1180,52 +1030,10 @@ zkl_client_post_line_foreign(zkl_line_t *line)
 
 
 static void
-zkl_client_connected_foreign(void)
-{
-    zkl_line_t  *line;
-
-    line = zkl_client_line_foreign();
-
-    if (line != NULL) {
-        line->level = 0;
-        line->len = 0;
-
-        zkl_client_post_line_foreign(line);
-    }
-}
-
-
-static void
 zkl_client_log(zkl_message_t *message, void *data)
 {
-    ngx_atomic_uint_t  dropped;
-    zkl_line_t        *line = (zkl_line_t *) message;
-
-    dropped = zkl_client_dropped;
-
-    (void) ngx_atomic_fetch_add(&zkl_client_dropped,
-                                - (ngx_atomic_int_t) dropped);
-
-    zkl_client_more += dropped;
-
-    if (line->level != 0) {
-        zkl_client_line(line);
-
-    } else {
-        zkl_client_away = 0;
-        zkl_client_left_out();
-    }
-
-    free(line);
-
-    (void) ngx_atomic_fetch_add(&zkl_client_lines, -1);
-}
-
-
-static void
-zkl_client_line(zkl_line_t *line)
-{
-    ngx_msec_t  now;
+    ngx_msec_t   now;
+    zkl_line_t  *line = (zkl_line_t *) message;
 
     now = zkl_now();
 
@@ -1237,21 +1045,37 @@ zkl_client_line(zkl_line_t *line)
 
         zkl_client_away = (line->level <= NGX_LOG_WARN);
         zkl_client_told = now;
-        return;
+
+    } else {
+        (void) ngx_atomic_fetch_add(&zkl_client_dropped, 1);
     }
 
-    zkl_client_more++;
+    free(line);
+
+    (void) ngx_atomic_fetch_add(&zkl_client_lines, -1);
+}
+
+
+void
+zkl_client_connected(void)
+{
+    zkl_client_away = 0;
+    zkl_client_left_out();
 }
 
 
 static void
 zkl_client_left_out(void)
 {
-    if (zkl_client_more != 0) {
-        ngx_log_error(NGX_LOG_WARN, zkl_client_cycle_log, 0,
-                      "libzookeeper: %ui more lines left out",
-                      zkl_client_more);
+    ngx_uint_t  dropped;
 
-        zkl_client_more = 0;
+    dropped = zkl_client_dropped;
+
+    if (dropped != 0) {
+        ngx_log_error(NGX_LOG_WARN, zkl_client_cycle_log, 0,
+                      "libzookeeper: %ui more lines left out", dropped);
+
+        (void) ngx_atomic_fetch_add(&zkl_client_dropped,
+                                    - (ngx_atomic_int_t) dropped);
     }
 }

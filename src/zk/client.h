@@ -45,31 +45,19 @@ typedef enum {
 typedef struct {
     zkl_message_t                    message;   /* must be first */
     zkl_session_t                   *session;
-    ngx_uint_t                       serial;    /* of the handle */
     zkl_news_e                       news;
     ngx_str_t                        path;
 } zkl_news_t;
 
 
-typedef struct {
-    zkl_flight_t                     flight;    /* must be first */
-    ngx_queue_t                      ops;       /* by flight.queue */
-    ngx_uint_t                       nops;
-    ngx_uint_t                       ncreates;
-    ngx_str_t                       *gate;
-    int64_t                          zxid;      /* if there are creates */
-    int32_t                          version;   /* of the gate's data, then */
-    void                            *results;   /* of libzookeeper */
-} zkl_batch_t;
-
-
 /*
- * Opens a handle for a new session, or for the key's; deliver gets the news.
+ * Opens a handle for the key's session, or, if the id is 0, for a new session;
+ * deliver gets the news.
  * Returns NULL if libzookeeper refused, or if there is no memory.
  */
 zkl_handle_t *zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
-    ngx_msec_t timeout, zkl_session_t *session, ngx_uint_t serial,
-    zkl_message_pt deliver, zkl_mailbox_t *mailbox, ngx_log_t *log);
+    ngx_msec_t timeout, zkl_session_t *session, zkl_message_pt deliver,
+    zkl_mailbox_t *mailbox, ngx_log_t *log);
 
 /*
  * Closes a handle and, if the handle is connected, the session.  Joins the
@@ -82,17 +70,17 @@ void zkl_client_close(zkl_handle_t *h);
 void zkl_client_cut(zkl_handle_t *h);
 
 /*
- * Gives a handle without a connection another list of servers.  Returns 0 if
- * nothing was done, because the handle may have a connection by now or, with
- * TLS, may be in a handshake: try again later.
+ * Gives a handle without a connection the list of servers of its conf.
+ * Returns 0 if nothing was done, because the handle may have a connection by
+ * now or, with TLS, may be in a handshake: try again later.
  */
-ngx_uint_t zkl_client_servers(zkl_handle_t *h, zkl_session_conf_t *conf);
+ngx_uint_t zkl_client_servers(zkl_handle_t *h);
 
 /*
  * Whether a handle can be closed at once, and without ending the session,
  * because there is no connection and no TLS handshake.
  */
-ngx_uint_t zkl_client_idle(zkl_handle_t *h, zkl_session_conf_t *conf);
+ngx_uint_t zkl_client_idle(zkl_handle_t *h);
 
 /* The negotiated timeout in milliseconds. */
 ngx_msec_t zkl_client_timeout(zkl_handle_t *h);
@@ -107,22 +95,19 @@ ngx_uint_t zkl_client_asked(zkl_handle_t *h);
 void zkl_client_key(zkl_handle_t *h, zkl_key_t *key);
 
 /*
- * Submits op, whose flight.message.deliver is set.  Returns libzookeeper's
- * code; if not 0, the operation did not happen and no message comes.
+ * Submits op, whose message.deliver is set.  Returns libzookeeper's code; if
+ * not 0, the operation did not happen and no message comes.
  */
 int zkl_client_submit(zkl_handle_t *h, zkl_op_t *op);
 
-/* Submits a batch in the same way. */
-int zkl_client_submit_batch(zkl_handle_t *h, zkl_batch_t *batch);
+/*
+ * Gives an answered BATCH or BARRIER that has set the gate the data's version
+ * and the zxid, and each operation of a BATCH its code and results.
+ */
+void zkl_client_read_batch(zkl_op_t *batch);
 
-/* Gives each operation of an answered batch its code and results. */
-void zkl_client_read_batch(zkl_batch_t *batch);
-
-/* Gives an answered barrier that has set the gate the data's version. */
-void zkl_client_read_barrier(zkl_op_t *op);
-
-/* Frees a batch, not its operations. */
-void zkl_client_free_batch(zkl_batch_t *batch);
+/* There is a connection: the next line of libzookeeper is logged. */
+void zkl_client_connected(void);
 
 /* What a code means for the operation that got the code. */
 zkl_rc_e zkl_client_rc(int code);

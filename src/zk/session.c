@@ -19,8 +19,8 @@
  * `handle` is NULL in the states CLOSED and BACKOFF; `events` is NULL from the
  * start of zkl_session_close() or zkl_session_free() on; the handler of a
  * cancelled operation is NULL.  An operation is in one place at a time: in
- * reads (see turns.c), pending, fresh, failed or shared, in a batch, or alone
- * in flights.
+ * reads (see turns.c), pending, fresh, failed, shared or flights, or in the ops
+ * of a batch or of a list.
  */
 
 
@@ -51,7 +51,6 @@ struct zkl_session_s {
 
     zkl_handle_t                             *handle;
     zkl_session_state_e                       state;
-    ngx_uint_t                                serial;   /* of the handle */
     zkl_key_t                                 key;      /* id 0: none yet */
     ngx_msec_t                                timeout;  /* negotiated */
     ngx_msec_t                                backoff;
@@ -70,7 +69,8 @@ struct zkl_session_s {
                                                            are to be told */
     ngx_uint_t                                writes;   /* in flight */
 
-    ngx_msec_t                                asked;    /* last request */
+    ngx_msec_t                                paused;   /* when the backoff
+                                                           began */
     ngx_msec_t                                wrote;    /* last write */
     ngx_msec_t                                replied;  /* last answer */
     ngx_msec_t                                apart;    /* a moment before a
@@ -95,16 +95,17 @@ struct zkl_session_s {
     ngx_uint_t                                doubts;   /* ticks in a row with
                                                            no answer at all */
     ngx_msec_t                                doubted;  /* the last such tick */
-    ngx_msec_t                                starving; /* if starved: since */
+    ngx_msec_t                                starving; /* no memory for any
+                                                           operation since; 0:
+                                                           not */
     ngx_msec_t                                denied;   /* last logged */
     ngx_msec_t                                rejected; /* when a write was
                                                            refused last; 0:
                                                            never */
     ngx_atomic_t                             *alive;
 
-    u_char                                    gate_name[
-                                                   ZKL_GATE_LEN];
-    ngx_str_t                                 gate;     /* with the chroot */
+    u_char                                    gate_name[ZKL_GATE_LEN];
+    ngx_str_t                                 gate;     /* gate_name */
     size_t                                    path_bytes;
 
     ngx_rbtree_t                              watches;  /* that are set */
@@ -112,10 +113,8 @@ struct zkl_session_s {
     size_t                                    watch_bytes;
     size_t                                    watch_asked; /* in flight */
 
-    ngx_event_t                               flush;    /* posted */
-    ngx_event_t                               gather;   /* a timer */
+    ngx_event_t                               flush;    /* posted, a timer */
     ngx_event_t                               read;     /* posted */
-    ngx_event_t                               share;    /* posted */
     ngx_event_t                               over;     /* posted */
     ngx_event_t                               tick;
 
@@ -131,8 +130,6 @@ struct zkl_session_s {
     unsigned                                  told:1;   /* see known alive */
     unsigned                                  stale:1;  /* the session is that
                                                            of an older copy */
-    unsigned                                  starved:1; /* no memory for the
-                                                            last operation */
     unsigned                                  hurry:1;  /* not all that is
                                                            pending may wait */
     unsigned                                  moved:1;  /* the handle has a
@@ -188,66 +185,46 @@ static void zkl_session_expired(zkl_session_t *s, ngx_uint_t kept,
 static void zkl_session_connected_handler(zkl_session_t *s);
 static void zkl_session_suspended_handler(zkl_session_t *s);
 static void zkl_session_over_handler(ngx_event_t *ev);
-static void zkl_session_rewatch(zkl_session_t *s);
-static void zkl_session_renew_handle(zkl_session_t *s);
 static void zkl_session_end_handle(zkl_session_t *s);
 static void zkl_session_tick_handler(ngx_event_t *ev);
-static void zkl_session_touched(zkl_session_t *s);
-static void zkl_session_committed(zkl_session_t *s, zkl_flight_t *flight);
+static void zkl_session_committed(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_bound(zkl_session_t *s, ngx_msec_t since);
 static ngx_msec_t zkl_session_until(zkl_session_t *s, ngx_msec_t since);
 static ngx_msec_t zkl_session_due(zkl_session_t *s);
 static void zkl_session_watchdog(zkl_session_t *s, ngx_msec_t now);
 static void zkl_session_out_of_reach(zkl_session_t *s);
 static void zkl_session_barrier(zkl_session_t *s);
-static void zkl_session_probe(zkl_session_t *s, ngx_msec_t now);
+static zkl_op_t *zkl_session_transaction(zkl_session_t *s, zkl_op_e type);
 static void zkl_session_arm(zkl_session_t *s);
-static ngx_uint_t zkl_op_same(ngx_str_t *one, ngx_str_t *two);
+static zkl_op_t *zkl_op_first(ngx_queue_t *queue);
+static zkl_op_t *zkl_op_pop(ngx_queue_t *queue);
 static void zkl_session_finish(zkl_op_t *op);
-static void zkl_session_share_handler(ngx_event_t *ev);
+static void zkl_session_share(zkl_session_t *s);
 static void zkl_session_turn_over(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_free_op(zkl_op_t *op);
 static void zkl_session_flush_failed(zkl_session_t *s);
 static void zkl_session_finish_all(zkl_session_t *s);
 static void zkl_session_submit(zkl_session_t *s, zkl_op_t *op);
-static void zkl_session_submit_batch(zkl_session_t *s, zkl_batch_t *batch);
-static void zkl_session_took_off(zkl_session_t *s, zkl_flight_t *flight);
-static void zkl_session_wrote(zkl_session_t *s, zkl_flight_t *flight,
-    ngx_uint_t barrier);
-static void zkl_session_written(zkl_session_t *s, zkl_flight_t *flight,
-    zkl_rc_e rc);
-static void zkl_session_landed(zkl_flight_t *flight);
-static void zkl_session_heard(zkl_session_t *s, zkl_flight_t *flight,
-    ngx_uint_t n);
-static void zkl_session_op_landed(zkl_message_t *message, void *data);
-static void zkl_session_denied(zkl_session_t *s, zkl_op_t *op);
-static void zkl_session_batch_landed(zkl_message_t *message, void *data);
-static void zkl_session_rolled_back(zkl_session_t *s, zkl_batch_t *batch);
+static void zkl_session_heard(zkl_session_t *s, zkl_op_t *op);
+static void zkl_session_landed(zkl_message_t *message, void *data);
+static void zkl_session_rolled_back(zkl_session_t *s, zkl_op_t *batch);
 static void zkl_session_fail(zkl_session_t *s, zkl_op_t *op, zkl_rc_e rc);
 static void zkl_session_flush_deferred(zkl_session_t *s);
-static void zkl_session_await_turn(zkl_session_t *s, zkl_op_t *op);
-static void zkl_session_take_turns(zkl_session_t *s);
 static void zkl_session_read_handler(ngx_event_t *ev);
 static void zkl_session_name_gate(zkl_session_t *s);
 static void zkl_session_gate(zkl_session_t *s, zkl_op_e type);
 static zkl_op_t *zkl_session_gate_op(zkl_session_t *s, zkl_op_e type);
 static void zkl_session_gate_handler(zkl_op_t *op);
-static void zkl_session_gate_failed(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_gate_set(zkl_session_t *s, int32_t version);
-static void zkl_session_pend(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_unpend(zkl_session_t *s);
 static void zkl_session_hurry(zkl_session_t *s);
-static void zkl_session_gather_handler(ngx_event_t *ev);
 static void zkl_session_flush_handler(ngx_event_t *ev);
 static void zkl_session_flush_pending(zkl_session_t *s);
-static zkl_batch_t *zkl_session_gather(zkl_session_t *s);
-static ngx_uint_t zkl_session_watch_room(zkl_session_t *s, size_t len,
-    size_t max);
+static zkl_op_t *zkl_session_gather(zkl_session_t *s);
 static void zkl_session_watched(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_unwatched(zkl_session_t *s, ngx_str_t *path,
     ngx_uint_t list);
-static void zkl_session_forget_watches(zkl_session_t *s);
-static ngx_str_node_t *zkl_session_pop_watch(zkl_session_t *s);
+static void zkl_session_forget_watches(zkl_session_t *s, ngx_uint_t told);
 
 
 static ngx_str_t  zkl_top = ngx_string("/");
@@ -267,14 +244,6 @@ zkl_session_open(zkl_session_conf_t *conf, zkl_mailbox_t *mailbox,
         return NULL;
     }
 
-    s->gate.data = ngx_alloc(conf->chroot.len
-                             + sizeof(ZKL_GATES "/")
-                             + ZKL_GATE_LEN, log);
-    if (s->gate.data == NULL) {
-        ngx_free(s);
-        return NULL;
-    }
-
     s->ident.fd = (ngx_socket_t) -1;
     s->conf = conf;
     s->mailbox = mailbox;
@@ -282,6 +251,9 @@ zkl_session_open(zkl_session_conf_t *conf, zkl_mailbox_t *mailbox,
     s->data = data;
     s->alive = alive;
     s->log = log;
+
+    s->gate.data = s->gate_name;
+    s->gate.len = ZKL_GATE_LEN;
 
     ngx_rbtree_init(&s->watches, &s->watches_sentinel,
                     ngx_str_rbtree_insert_value);
@@ -297,17 +269,9 @@ zkl_session_open(zkl_session_conf_t *conf, zkl_mailbox_t *mailbox,
     s->flush.data = s;
     s->flush.log = log;
 
-    s->gather.handler = zkl_session_gather_handler;
-    s->gather.data = s;
-    s->gather.log = log;
-
     s->read.handler = zkl_session_read_handler;
     s->read.data = s;
     s->read.log = log;
-
-    s->share.handler = zkl_session_share_handler;
-    s->share.data = s;
-    s->share.log = log;
 
     s->over.handler = zkl_session_over_handler;
     s->over.data = s;
@@ -380,17 +344,13 @@ zkl_session_free(zkl_session_t *s)
     s->events = NULL;
 
     zkl_session_end_handle(s);
-    zkl_session_forget_watches(s);
+    zkl_session_forget_watches(s, 0);
     zkl_session_state(s, ZKL_CLOSED);
 
     zkl_session_finish_all(s);
 
     if (s->flush.posted) {
         ngx_delete_posted_event(&s->flush);
-    }
-
-    if (s->share.posted) {
-        ngx_delete_posted_event(&s->share);
     }
 
     if (s->read.posted) {
@@ -401,15 +361,14 @@ zkl_session_free(zkl_session_t *s)
         ngx_delete_posted_event(&s->over);
     }
 
-    if (s->gather.timer_set) {
-        ngx_del_timer(&s->gather);
+    if (s->flush.timer_set) {
+        ngx_del_timer(&s->flush);
     }
 
     if (s->tick.timer_set) {
         ngx_del_timer(&s->tick);
     }
 
-    ngx_free(s->gate.data);
     ngx_free(s);
 }
 
@@ -422,20 +381,14 @@ zkl_session_free(zkl_session_t *s)
 static void
 zkl_session_start(zkl_session_t *s)
 {
-    const zkl_key_t  *key;
-
-    s->serial++;
     s->gating = 0;
     s->refused = 0;
     s->moved = 0;
     s->apart = zkl_now();
     s->timeout = s->conf->timeout;
 
-    key = NULL;
-
     if (s->key.id != 0) {
-        key = &s->key;
-        s->timeout = key->timeout;
+        s->timeout = s->key.timeout;
         zkl_session_bound(s, s->apart);
 
     } else {
@@ -443,7 +396,7 @@ zkl_session_start(zkl_session_t *s)
     }
 
     if (s->conf->servers.len != 0) {
-        s->handle = zkl_client_open(s->conf, key, s->timeout, s, s->serial,
+        s->handle = zkl_client_open(s->conf, &s->key, s->timeout, s,
                                     zkl_session_news, s->mailbox, s->log);
     }
 
@@ -456,14 +409,8 @@ zkl_session_state(zkl_session_t *s, zkl_session_state_e state)
 {
     ngx_msec_t  now;
 
-#if (NGX_DEBUG)
-    static char  *names[] = {
-        "closed", "connecting", "connected", "suspended", "backoff"
-    };
-#endif
-
-    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, s->log, 0, "zk lock session: %s -> %s",
-                   names[s->state], names[state]);
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, s->log, 0,
+                   "zk lock session: state %d -> %d", s->state, state);
 
     now = zkl_now();
 
@@ -478,7 +425,7 @@ zkl_session_state(zkl_session_t *s, zkl_session_state_e state)
     if (state == ZKL_BACKOFF) {
         s->backoff = s->backoff ? ngx_min(s->backoff * 2, ZKL_BACKOFF_MAX)
                                 : ZKL_BACKOFF_MIN;
-        s->asked = now;
+        s->paused = now;
     }
 
     if (state != ZKL_CLOSED) {
@@ -503,23 +450,25 @@ zkl_session_news(zkl_message_t *message, void *data)
 {
     zkl_news_t  *n = (zkl_news_t *) message;
 
-    zkl_news_e      news;
     zkl_session_t  *s;
 
     s = n->session;
-    news = n->news;
 
-    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, s->log, 0,
-                   "zk lock session: news %d \"%*s\" of handle %ui", news,
-                   zkl_session_shown(&n->path), n->path.data, n->serial);
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, s->log, 0,
+                   "zk lock session: news %d \"%*s\"", n->news,
+                   zkl_session_shown(&n->path), n->path.data);
 
-    if (n->serial != s->serial || s->events == NULL || s->handle == NULL) {
-        goto done;
+    /* what a handle has told is delivered before there is another handle */
+
+    if (s->events == NULL || s->handle == NULL) {
+        free(n);
+        return;
     }
 
-    switch (news) {
+    switch (n->news) {
 
     case ZKL_NEWS_CONNECTED:
+        zkl_client_connected();
         zkl_session_connected_handler(s);
         break;
 
@@ -544,24 +493,24 @@ zkl_session_news(zkl_message_t *message, void *data)
 
     case ZKL_NEWS_DELETED:
     case ZKL_NEWS_CHANGED:
-        zkl_session_unwatched(s, &n->path, 0);
+    case ZKL_NEWS_LISTED:
 
-        if (news == ZKL_NEWS_DELETED) {
+        if (n->news != ZKL_NEWS_LISTED) {
+            zkl_session_unwatched(s, &n->path, 0);
+        }
+
+        if (n->news != ZKL_NEWS_CHANGED) {
             zkl_session_unwatched(s, &n->path, 1);
             s->events->listed(s->data, &n->path);
         }
 
-        s->events->changed(s->data, &n->path, news == ZKL_NEWS_DELETED);
-        break;
+        if (n->news != ZKL_NEWS_LISTED) {
+            s->events->changed(s->data, &n->path,
+                               n->news == ZKL_NEWS_DELETED);
+        }
 
-    case ZKL_NEWS_LISTED:
-        zkl_session_unwatched(s, &n->path, 1);
-
-        s->events->listed(s->data, &n->path);
         break;
     }
-
-done:
 
     free(n);
 }
@@ -592,19 +541,27 @@ zkl_session_expired(zkl_session_t *s, ngx_uint_t kept, const char *reason)
 static void
 zkl_session_connected_handler(zkl_session_t *s)
 {
-    ngx_uint_t  fresh, another;
-    zkl_key_t   key;
     zkl_op_t   *gate;
-
-    s->late = 0;
+    zkl_key_t   key;
+    ngx_uint_t  fresh, another;
 
     if (s->state == ZKL_CONNECTED) {
         return;
     }
 
-    s->timeout = zkl_client_timeout(s->handle);
+    /* the tick tries again if there is no memory for what follows */
 
-    zkl_session_touched(s);
+    s->late = 1;
+
+    /* each connection negotiates the timeout anew; see known alive */
+
+    s->timeout = zkl_client_timeout(s->handle);
+    s->told = 1;
+    s->behind = s->written;
+    s->touched = s->apart;
+    s->proves = zkl_now();
+
+    zkl_session_bound(s, s->apart);
 
     /* the next reads must not be older than what was known before */
 
@@ -612,8 +569,6 @@ zkl_session_connected_handler(zkl_session_t *s)
     zkl_session_barrier(s);
 
     if (s->barrier) {
-        /* no memory; the tick tries again */
-        s->late = 1;
         return;
     }
 
@@ -634,11 +589,11 @@ zkl_session_connected_handler(zkl_session_t *s)
         gate = zkl_session_gate_op(s, ZKL_OP_GATE);
 
         if (gate == NULL) {
-            s->late = 1;
             return;
         }
     }
 
+    s->late = 0;
     s->key = key;
 
     another = (s->state == ZKL_CONNECTING);
@@ -646,8 +601,7 @@ zkl_session_connected_handler(zkl_session_t *s)
     s->unreachable = 0;
     s->nudged = 0;
     s->doubts = 0;
-    s->asked = zkl_now();
-    s->replied = s->asked;
+    s->replied = zkl_now();
 
     /* what has failed is told before the session is back */
 
@@ -678,31 +632,10 @@ zkl_session_connected_handler(zkl_session_t *s)
     s->events->connected(s->data, fresh);
 
     if (another) {
-        zkl_session_rewatch(s);
-    }
-}
 
+        /* another handle has the session, and none of the watches */
 
-/*
- * Another handle has the session, and none of the watches: tells of each watch
- * on data as if it had fired.  What a list tells is read anew with each
- * connection.
- */
-
-static void
-zkl_session_rewatch(zkl_session_t *s)
-{
-    ngx_str_t        path;
-    ngx_str_node_t  *sn;
-
-    while ((sn = zkl_session_pop_watch(s)) != NULL) {
-        path = sn->str;
-
-        if (path.data[path.len - 1] != '\0') {
-            s->events->changed(s->data, &path, 0);
-        }
-
-        ngx_free(sn);
+        zkl_session_forget_watches(s, 1);
     }
 }
 
@@ -763,7 +696,7 @@ zkl_session_over_handler(ngx_event_t *ev)
         return;
     }
 
-    zkl_session_forget_watches(s);
+    zkl_session_forget_watches(s, 0);
 
     /* the handlers of failed operations run before the session is lost */
 
@@ -795,7 +728,38 @@ zkl_session_over_handler(ngx_event_t *ev)
 
 
 /*
- * Gives the session to another handle.
+ * Closes the handle.  The answers that libzookeeper gives meanwhile are
+ * delivered, and the other operations in flight fail here, because libzookeeper
+ * can lose completions when a handle is closed (ZOOKEEPER-2894,
+ * ZOOKEEPER-3868).
+ */
+
+static void
+zkl_session_end_handle(zkl_session_t *s)
+{
+    zkl_op_t  *op;
+
+    if (s->handle == NULL) {
+        return;
+    }
+
+    zkl_client_close(s->handle);
+
+    s->handle = NULL;
+
+    (void) zkl_mailbox_drain(s->mailbox, NULL);
+
+    while ((op = zkl_op_first(&s->flights)) != NULL) {
+        op->code = 0;
+        zkl_session_landed(&op->message, s);
+    }
+
+    zkl_session_unpend(s);
+}
+
+
+/*
+ * If no server takes the session back, another handle asks for the session.
  *
  * A handle tells each server the last zxid that the handle has seen, and a
  * server that has less closes the connection.  Such a server lags behind, and
@@ -811,60 +775,6 @@ zkl_session_over_handler(ngx_event_t *ev)
  */
 
 static void
-zkl_session_renew_handle(zkl_session_t *s)
-{
-    if (s->late || s->over.posted || !zkl_client_idle(s->handle, s->conf)) {
-        return;
-    }
-
-    ngx_log_error(NGX_LOG_NOTICE, s->log, 0,
-                  "no zookeeper server has taken the session back for %M ms: "
-                  "another handle asks for the session", s->timeout);
-
-    /* a handle that connects just now would end the session when closed */
-
-    zkl_client_cut(s->handle);
-    zkl_session_end_handle(s);
-    zkl_session_start(s);
-}
-
-
-/*
- * Closes the handle.  The answers that libzookeeper gives meanwhile are
- * delivered, and the other operations in flight fail here, because libzookeeper
- * can lose completions when a handle is closed (ZOOKEEPER-2894,
- * ZOOKEEPER-3868).
- */
-
-static void
-zkl_session_end_handle(zkl_session_t *s)
-{
-    ngx_queue_t   *q;
-    zkl_flight_t  *flight;
-
-    if (s->handle == NULL) {
-        return;
-    }
-
-    zkl_client_close(s->handle);
-
-    s->handle = NULL;
-
-    (void) zkl_mailbox_drain(s->mailbox, NULL);
-
-    while (!ngx_queue_empty(&s->flights)) {
-        q = ngx_queue_head(&s->flights);
-        flight = ngx_queue_data(q, zkl_flight_t, queue);
-
-        flight->code = 0;
-        flight->message.deliver(&flight->message, s);
-    }
-
-    zkl_session_unpend(s);
-}
-
-
-static void
 zkl_session_tick_handler(ngx_event_t *ev)
 {
     ngx_msec_t      now;
@@ -873,58 +783,59 @@ zkl_session_tick_handler(ngx_event_t *ev)
     s = ev->data;
     now = zkl_now();
 
-    switch (s->state) {
-
-    case ZKL_CLOSED:
+    if (s->state == ZKL_CLOSED) {
         return;
+    }
 
-    case ZKL_BACKOFF:
+    if (s->state == ZKL_CONNECTED) {
+        zkl_session_watchdog(s, now);
+        zkl_session_arm(s);
+        return;
+    }
 
-        if (s->kept) {
+    if (s->state == ZKL_BACKOFF && !s->kept) {
 
-            /* twice the timeout, because ZooKeeper counts by ticks */
-
-            if (now - s->asked >= 2 * s->timeout) {
-                s->kept = 0;
-                ngx_post_event(&s->over, &ngx_posted_events);
-            }
-
-        } else if (now - s->asked >= s->backoff) {
+        if (now - s->paused >= s->backoff) {
             zkl_session_start(s);
         }
 
-        /* fall through */
+    } else if (s->state == ZKL_BACKOFF && now - s->paused >= 2 * s->timeout) {
 
-    case ZKL_CONNECTING:
-    case ZKL_SUSPENDED:
+        /* twice the timeout, because ZooKeeper counts by ticks */
 
-        if (s->late) {
-            zkl_session_connected_handler(s);
+        s->kept = 0;
+        ngx_post_event(&s->over, &ngx_posted_events);
+    }
 
-        } else if (s->handle != NULL && !zkl_client_asked(s->handle))
-        {
-            s->apart = now;
-        }
+    if (s->late) {
+        zkl_session_connected_handler(s);
 
-        if (s->moved && s->handle != NULL && s->state != ZKL_CONNECTED
-            && zkl_client_servers(s->handle, s->conf))
-        {
-            s->moved = 0;
-        }
+    } else if (s->handle != NULL && !zkl_client_asked(s->handle)) {
+        s->apart = now;
+    }
 
-        if (s->state != ZKL_CONNECTED && now - s->since >= ZKL_PATIENCE) {
-            zkl_session_out_of_reach(s);
-        }
+    if (s->moved && s->handle != NULL && s->state != ZKL_CONNECTED
+        && zkl_client_servers(s->handle))
+    {
+        s->moved = 0;
+    }
 
-        if (s->state == ZKL_SUSPENDED && now - s->since >= s->timeout) {
-            zkl_session_renew_handle(s);
-        }
+    if (s->state != ZKL_CONNECTED && now - s->since >= ZKL_PATIENCE) {
+        zkl_session_out_of_reach(s);
+    }
 
-        break;
+    if (s->state == ZKL_SUSPENDED && now - s->since >= s->timeout
+        && !s->late && !s->over.posted && zkl_client_idle(s->handle))
+    {
+        ngx_log_error(NGX_LOG_NOTICE, s->log, 0,
+                      "no zookeeper server has taken the session back for "
+                      "%M ms: another handle asks for the session", s->timeout);
 
-    case ZKL_CONNECTED:
-        zkl_session_watchdog(s, now);
-        break;
+        /* a handle that connects just now would end the session when closed */
+
+        zkl_client_cut(s->handle);
+        zkl_session_end_handle(s);
+        zkl_session_start(s);
     }
 
     zkl_session_arm(s);
@@ -955,7 +866,8 @@ zkl_session_ready(zkl_session_t *s)
 ngx_uint_t
 zkl_session_starved(zkl_session_t *s)
 {
-    return s->starved && ngx_current_msec - s->starving >= ZKL_PATIENCE;
+    return s->starving != 0
+           && ngx_current_msec - s->starving >= ZKL_PATIENCE;
 }
 
 
@@ -1058,29 +970,13 @@ zkl_now(void)
  */
 
 static void
-zkl_session_touched(zkl_session_t *s)
-{
-    s->told = 1;
-    s->behind = s->written;
-    s->touched = s->apart;
-    s->proves = zkl_now();
-
-    /* each connection negotiates the timeout anew */
-
-    zkl_session_bound(s, s->apart);
-}
-
-
-/* Known alive: a quorum has committed a write. */
-
-static void
-zkl_session_committed(zkl_session_t *s, zkl_flight_t *flight)
+zkl_session_committed(zkl_session_t *s, zkl_op_t *op)
 {
     ngx_msec_t  now, until;
 
     if (s->events == NULL
-        || (ngx_msec_int_t) (flight->sent - s->proves) < 0
-        || (s->told && flight->number <= s->behind))
+        || (ngx_msec_int_t) (op->sent - s->proves) < 0
+        || (s->told && op->number <= s->behind))
     {
         /* the session is about to be closed, or the write proves nothing yet */
 
@@ -1089,7 +985,7 @@ zkl_session_committed(zkl_session_t *s, zkl_flight_t *flight)
 
     now = zkl_now();
 
-    if (!s->told && now - flight->sent < s->timeout / 8) {
+    if (!s->told && now - op->sent < s->timeout / 8) {
         s->told = 1;
         s->behind = s->written;
         s->proves = now;
@@ -1106,7 +1002,7 @@ zkl_session_committed(zkl_session_t *s, zkl_flight_t *flight)
     }
 
     s->told = 0;
-    s->touched = flight->sent;
+    s->touched = op->sent;
     s->proves = now + s->timeout / 4 + s->timeout / 20;
 }
 
@@ -1155,28 +1051,32 @@ zkl_session_due(zkl_session_t *s)
 static void
 zkl_session_watchdog(zkl_session_t *s, ngx_msec_t now)
 {
-    ngx_msec_t     silence;
-    ngx_queue_t   *q;
-    zkl_flight_t  *flight;
+    zkl_op_t    *op;
+    ngx_msec_t   silence;
 
     if ((ngx_msec_int_t) (now - zkl_session_due(s)) >= 0) {
         zkl_session_barrier(s);
     }
 
-    if (ngx_queue_empty(&s->flights)) {
+    op = zkl_op_first(&s->flights);
+
+    if (op == NULL) {
         s->doubts = 0;
-        zkl_session_probe(s, now);
+
+        if (s->conf->probe != 0 && now - s->replied >= s->conf->probe) {
+
+            /* asks for something that the server has at hand */
+
+            op = zkl_op_new(s, ZKL_OP_EXISTS, &zkl_top, NULL, NULL);
+            if (op != NULL) {
+                zkl_session_submit(s, op);
+            }
+        }
+
         return;
     }
 
-    q = ngx_queue_head(&s->flights);
-    flight = ngx_queue_data(q, zkl_flight_t, queue);
-
-    silence = now - flight->sent;
-
-    if (now - s->replied < silence) {
-        silence = now - s->replied;
-    }
+    silence = ngx_min(now - op->sent, now - s->replied);
 
     if (silence >= ZKL_NUDGE && !s->nudged) {
         s->nudged = 1;
@@ -1250,14 +1150,10 @@ zkl_session_out_of_reach(zkl_session_t *s)
 static void
 zkl_session_barrier(zkl_session_t *s)
 {
-    ngx_str_t   name;
-    zkl_op_t   *op;
+    zkl_op_t  *op;
 
-    name.data = s->gate_name;
-    name.len = ZKL_GATE_LEN;
+    op = zkl_session_transaction(s, ZKL_OP_BARRIER);
 
-    op = zkl_op_new(s, ZKL_OP_BARRIER, s->gated ? &zkl_gates : &zkl_top,
-                    s->gated ? &name : NULL, NULL);
     if (op != NULL) {
         op->gate = s->gated;
         zkl_session_submit(s, op);
@@ -1265,21 +1161,13 @@ zkl_session_barrier(zkl_session_t *s)
 }
 
 
-/* Asks for something that the server has at hand. */
+/* Makes an operation on the gate, or on the top if there is no gate. */
 
-static void
-zkl_session_probe(zkl_session_t *s, ngx_msec_t now)
+static zkl_op_t *
+zkl_session_transaction(zkl_session_t *s, zkl_op_e type)
 {
-    zkl_op_t  *op;
-
-    if (s->conf->probe == 0 || now - s->replied < s->conf->probe) {
-        return;
-    }
-
-    op = zkl_op_new(s, ZKL_OP_EXISTS, &zkl_top, NULL, NULL);
-    if (op != NULL) {
-        zkl_session_submit(s, op);
-    }
+    return zkl_op_new(s, type, s->gated ? &zkl_gates : &zkl_top,
+                      s->gated ? &s->gate : NULL, NULL);
 }
 
 
@@ -1344,40 +1232,33 @@ zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir, ngx_str_t *name,
     path = s->conf->chroot.len + dir->len + (name ? 1 + name->len : 0);
     len = value ? value->len : 0;
 
-    switch (type) {
+    reply = 0;
 
-    case ZKL_OP_CREATE:
+    if (type == ZKL_OP_CREATE) {
         reply = path + 10 + 1;
-        break;
 
-    case ZKL_OP_GET:
+    } else if (type == ZKL_OP_GET) {
         reply = ZKL_CLAIM_DATA_MAX;
-        break;
-
-    default:
-        reply = 0;
-        break;
     }
 
     op = ngx_alloc(sizeof(zkl_op_t) + path + 1 + len + 1 + reply, s->log);
     if (op == NULL) {
 
-        if (!s->starved) {
-            s->starved = 1;
+        if (s->starving == 0) {
             s->starving = ngx_current_msec;
         }
 
         return NULL;
     }
 
-    s->starved = 0;
+    s->starving = 0;
 
     ngx_memzero(op, sizeof(zkl_op_t));
 
     op->type = type;
     op->version = -1;
-    op->flight.session = s;
-    ngx_queue_init(&op->sharers);
+    op->session = s;
+    ngx_queue_init(&op->ops);
 
     p = (u_char *) op + sizeof(zkl_op_t);
 
@@ -1415,14 +1296,6 @@ zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir, ngx_str_t *name,
     op->reply.data = p;
 
     return op;
-}
-
-
-static ngx_uint_t
-zkl_op_same(ngx_str_t *one, ngx_str_t *two)
-{
-    return one->len == two->len
-           && ngx_memcmp(one->data, two->data, one->len) == 0;
 }
 
 
@@ -1466,7 +1339,9 @@ zkl_op_rename(zkl_session_t *s, ngx_str_t *dir, ngx_str_t *name, ngx_str_t *to,
     op->content.len = get->reply.len;
     p = ngx_cpymem(p, get->reply.data, get->reply.len);
 
-    if (zkl_op_same(name, to)) {
+    if (name->len == to->len
+        && ngx_memcmp(name->data, to->data, to->len) == 0)
+    {
         return op;
     }
 
@@ -1481,15 +1356,46 @@ zkl_op_rename(zkl_session_t *s, ngx_str_t *dir, ngx_str_t *name, ngx_str_t *to,
 }
 
 
+/* The first operation of a queue, or NULL. */
+
+static zkl_op_t *
+zkl_op_first(ngx_queue_t *queue)
+{
+    if (ngx_queue_empty(queue)) {
+        return NULL;
+    }
+
+    return ngx_queue_data(ngx_queue_head(queue), zkl_op_t, queue);
+}
+
+
+/* Takes the first operation out of a queue. */
+
+static zkl_op_t *
+zkl_op_pop(ngx_queue_t *queue)
+{
+    zkl_op_t  *op;
+
+    op = zkl_op_first(queue);
+
+    if (op != NULL) {
+        ngx_queue_remove(&op->queue);
+    }
+
+    return op;
+}
+
+
 /* Calls the handler of an operation, and frees the operation. */
 
 static void
 zkl_session_finish(zkl_op_t *op)
 {
     size_t          i;
+    zkl_op_t       *part;
     zkl_session_t  *s;
 
-    s = op->flight.session;
+    s = op->session;
 
     ngx_log_debug4(NGX_LOG_DEBUG_HTTP, s->log, 0,
                    "zk lock session: op %d \"%*s\" rc:%d", op->type,
@@ -1506,6 +1412,11 @@ zkl_session_finish(zkl_op_t *op)
         op->reply.len -= i;
     }
 
+    while (op->type == ZKL_OP_BATCH && (part = zkl_op_pop(&op->ops)) != NULL) {
+        part->rc = op->rc;
+        zkl_session_finish(part);
+    }
+
     if (op->handler != NULL && s->events != NULL) {
         op->handler(op);
     }
@@ -1513,9 +1424,9 @@ zkl_session_finish(zkl_op_t *op)
     if (op->turn == ZKL_TURN_NONE) {
         zkl_session_free_op(op);
 
-    } else if (!ngx_queue_empty(&op->sharers)) {
-        ngx_queue_insert_tail(&s->shared, &op->flight.queue);
-        ngx_post_event(&s->share, &ngx_posted_next_events);
+    } else if (!ngx_queue_empty(&op->ops)) {
+        ngx_queue_insert_tail(&s->shared, &op->queue);
+        ngx_post_event(&s->read, &ngx_posted_next_events);
 
     } else {
         zkl_session_turn_over(s, op);
@@ -1529,28 +1440,29 @@ zkl_session_finish(zkl_op_t *op)
  */
 
 static void
-zkl_session_share_handler(ngx_event_t *ev)
+zkl_session_share(zkl_session_t *s)
 {
-    ngx_uint_t      n;
-    ngx_queue_t    *q;
-    zkl_op_t       *op, *sharer;
-    zkl_session_t  *s;
+    zkl_op_t    *op, *sharer;
+    ngx_uint_t   n;
 
-    s = ev->data;
+    n = 0;
 
-    for (n = 0; n < ZKL_SHARED_NAMES && !ngx_queue_empty(&s->shared); ) {
-        q = ngx_queue_head(&s->shared);
-        op = ngx_queue_data(q, zkl_op_t, flight.queue);
+    while (n < ZKL_SHARED_NAMES && (op = zkl_op_first(&s->shared)) != NULL) {
 
-        sharer = zkl_turns_sharer(op);
+        sharer = zkl_op_pop(&op->ops);
 
         if (sharer == NULL) {
-            ngx_queue_remove(q);
+            ngx_queue_remove(&op->queue);
             zkl_session_turn_over(s, op);
             continue;
         }
 
         n += op->nchildren + 1;
+
+        sharer->rc = op->rc;
+        sharer->children = op->children;
+        sharer->nchildren = op->nchildren;
+        sharer->given = op->given;
 
         if (sharer->handler != NULL && s->events != NULL) {
             sharer->handler(sharer);
@@ -1561,7 +1473,7 @@ zkl_session_share_handler(ngx_event_t *ev)
     }
 
     if (!ngx_queue_empty(&s->shared)) {
-        ngx_post_event(&s->share, &ngx_posted_next_events);
+        ngx_post_event(&s->read, &ngx_posted_next_events);
     }
 }
 
@@ -1597,25 +1509,16 @@ zkl_session_free_op(zkl_op_t *op)
 
     zkl_session_free_op(op->entry);
 
-    if (op->children != NULL) {
-        free(op->children);
-    }
-
-    if (op->more != NULL) {
-        ngx_free(op->more);
-    }
-
-    if (op->results != NULL) {
-        ngx_free(op->results);
-    }
-
+    free(op->children);
+    ngx_free(op->more);
+    ngx_free(op->results);
     ngx_free(op);
 }
 
 
 /*
- * Operations and batches in flight: from the send to ZooKeeper's answer, or to
- * the moment when no answer can come any more.
+ * Operations in flight: from the send to ZooKeeper's answer, or to the moment
+ * when no answer can come any more.
  */
 
 
@@ -1624,9 +1527,8 @@ zkl_session_free_op(zkl_op_t *op)
 static void
 zkl_session_flush_failed(zkl_session_t *s)
 {
-    ngx_queue_t   failed;
-    ngx_queue_t  *q;
     zkl_op_t     *op;
+    ngx_queue_t   failed;
 
     if (ngx_queue_empty(&s->failed)) {
         return;
@@ -1636,11 +1538,7 @@ zkl_session_flush_failed(zkl_session_t *s)
     ngx_queue_add(&failed, &s->failed);
     ngx_queue_init(&s->failed);
 
-    while (!ngx_queue_empty(&failed)) {
-        q = ngx_queue_head(&failed);
-        ngx_queue_remove(q);
-
-        op = ngx_queue_data(q, zkl_op_t, flight.queue);
+    while ((op = zkl_op_pop(&failed)) != NULL) {
         zkl_session_finish(op);
     }
 }
@@ -1653,12 +1551,19 @@ zkl_session_finish_all(zkl_session_t *s)
 {
     while (!ngx_queue_empty(&s->failed) || !ngx_queue_empty(&s->shared)) {
         zkl_session_flush_failed(s);
-        zkl_session_share_handler(&s->share);
+        zkl_session_share(s);
     }
 }
 
 
-/* Sends op to the handle, which is there; if the client refuses, op fails. */
+/*
+ * Sends op to the handle, which is there; if the client refuses, op fails.
+ *
+ * After a write, each operation that is sent is behind a write.  A write that a
+ * server refuses alone proves nothing: so for a timeout after a refusal reads
+ * wait for barriers, and barriers are due, whatever else was sent, however many
+ * clients ask for what is forbidden.
+ */
 
 static void
 zkl_session_submit(zkl_session_t *s, zkl_op_t *op)
@@ -1670,177 +1575,59 @@ zkl_session_submit(zkl_session_t *s, zkl_op_t *op)
         (void) ngx_sprintf(op->value.data + op->index_at, "00");
     }
 
-    op->flight.message.deliver = zkl_session_op_landed;
-    op->flight.write = (op->type <= ZKL_OP_BARRIER);
+    op->message.deliver = zkl_session_landed;
+    op->sent = zkl_now();
 
-    zkl_session_took_off(s, &op->flight);
+    code = zkl_client_submit(s->handle, op);
+
+    if (code != 0) {
+
+        if (op->type == ZKL_OP_BATCH) {
+            ngx_log_error(NGX_LOG_WARN, s->log, 0,
+                          "libzookeeper refused a transaction of %ui: %s",
+                          op->nops, zkl_client_text(code));
+
+        } else {
+            ngx_log_error(NGX_LOG_WARN, s->log, 0,
+                          "libzookeeper refused an operation on \"%*s\": %s",
+                          zkl_session_shown(&op->path), op->path.data,
+                          zkl_client_text(code));
+        }
+
+        zkl_session_fail(s, op, (zkl_client_rc(code) == ZKL_REFUSED
+                                 && op->type != ZKL_OP_BATCH) ? ZKL_REFUSED
+                                                              : ZKL_UNSENT);
+        return;
+    }
+
+    ngx_queue_insert_tail(&s->flights, &op->queue);
+    zkl_session_arm(s);
+
+    s->writes += op->gather;
 
     if (op->watch) {
         s->watch_asked += op->path.len + 5;
     }
 
-    code = zkl_client_submit(s->handle, op);
-
-    if (code == 0) {
-        zkl_session_wrote(s, &op->flight, op->type == ZKL_OP_BARRIER);
+    if (op->type > ZKL_OP_BARRIER) {
         return;
     }
 
-    if (op->watch) {
-        s->watch_asked -= op->path.len + 5;
-    }
+    op->number = ++s->written;
 
-    ngx_log_error(NGX_LOG_WARN, s->log, 0,
-                  "libzookeeper refused an operation on \"%*s\": %s",
-                  zkl_session_shown(&op->path), op->path.data,
-                  zkl_client_text(code));
-
-    zkl_session_landed(&op->flight);
-    zkl_session_fail(s, op, zkl_client_rc(code) == ZKL_REFUSED ? ZKL_REFUSED
-                                                               : ZKL_UNSENT);
-}
-
-
-static void
-zkl_session_submit_batch(zkl_session_t *s, zkl_batch_t *batch)
-{
-    int           code;
-    ngx_queue_t  *q;
-    zkl_op_t     *op;
-
-    batch->flight.message.deliver = zkl_session_batch_landed;
-    batch->flight.write = 1;
-    batch->flight.counted = 1;
-    s->writes++;
-
-    zkl_session_took_off(s, &batch->flight);
-
-    code = zkl_client_submit_batch(s->handle, batch);
-
-    if (code == 0) {
-        zkl_session_wrote(s, &batch->flight, 0);
-        return;
-    }
-
-    ngx_log_error(NGX_LOG_WARN, s->log, 0,
-                  "libzookeeper refused a transaction of %ui: %s", batch->nops,
-                  zkl_client_text(code));
-
-    zkl_session_landed(&batch->flight);
-
-    while (!ngx_queue_empty(&batch->ops)) {
-        q = ngx_queue_head(&batch->ops);
-        ngx_queue_remove(q);
-
-        op = ngx_queue_data(q, zkl_op_t, flight.queue);
-        zkl_session_fail(s, op, ZKL_UNSENT);
-    }
-
-    zkl_client_free_batch(batch);
-}
-
-
-static void
-zkl_session_took_off(zkl_session_t *s, zkl_flight_t *flight)
-{
-    flight->sent = zkl_now();
-    s->asked = flight->sent;
-
-    ngx_queue_insert_tail(&s->flights, &flight->queue);
-
-    zkl_session_arm(s);
-}
-
-
-/*
- * Notes that each operation that is sent from now on is behind a write.  A
- * write that a server refuses alone proves nothing: so for a timeout after a
- * refusal reads wait for barriers, and barriers are due, whatever else was
- * sent, however many clients ask for what is forbidden.
- */
-
-static void
-zkl_session_wrote(zkl_session_t *s, zkl_flight_t *flight, ngx_uint_t barrier)
-{
-    if (!flight->write) {
-        return;
-    }
-
-    flight->number = ++s->written;
-
-    if (!barrier && s->rejected != 0
-        && flight->sent - s->rejected < s->timeout)
+    if (op->type == ZKL_OP_BARRIER
+        || s->rejected == 0
+        || op->sent - s->rejected >= s->timeout)
     {
-        return;
-    }
-
-    s->sure = flight->number;
-    s->wrote = flight->sent;
-    s->barrier = 0;
-}
-
-
-/* Notes whether a quorum has committed a write. */
-
-static void
-zkl_session_written(zkl_session_t *s, zkl_flight_t *flight, zkl_rc_e rc)
-{
-    switch (rc) {
-
-    case ZKL_OK:
-    case ZKL_NO_NODE:
-    case ZKL_EXISTS:
-    case ZKL_CHANGED:
-    case ZKL_CHILDLESS:
-        s->committed = flight->number;
-        zkl_session_committed(s, flight);
-        break;
-
-    default:
-
-        /* the server may have refused the write alone: a new write is due */
-
-        s->rejected = zkl_now();
-
-        if (s->sure == flight->number) {
-            s->sure = 0;
-        }
-
-        if (s->wrote == flight->sent) {
-            s->wrote = s->proves - 1;
-        }
-
-        break;
-    }
-}
-
-
-static void
-zkl_session_landed(zkl_flight_t *flight)
-{
-    zkl_session_t  *s;
-
-    s = flight->session;
-
-    ngx_queue_remove(&flight->queue);
-
-    if (flight->counted) {
-        flight->counted = 0;
-        s->writes--;
-    }
-
-    if (s->hurry) {
-        zkl_session_hurry(s);
-    }
-
-    if (zkl_turns_waiting(&s->reads)) {
-        ngx_post_event(&s->read, &ngx_posted_next_events);
+        s->sure = op->number;
+        s->wrote = op->sent;
+        s->barrier = 0;
     }
 }
 
 
 /*
- * Notes that ZooKeeper has answered an operation or a batch.
+ * Notes that ZooKeeper has answered an operation.
  *
  * A session that is over may keep its connection: a follower that ends a
  * session for the request of one connection does not close the session's next
@@ -1850,29 +1637,25 @@ zkl_session_landed(zkl_flight_t *flight)
  */
 
 static void
-zkl_session_heard(zkl_session_t *s, zkl_flight_t *flight, ngx_uint_t n)
+zkl_session_heard(zkl_session_t *s, zkl_op_t *op)
 {
-    zkl_rc_e  rc;
-
-    rc = zkl_client_rc(flight->code);
-
     if (s->handle == NULL) {
         return;
     }
 
-    if (zkl_client_expired(flight->code) && s->events != NULL) {
+    if (zkl_client_expired(op->code) && s->events != NULL) {
         zkl_session_expired(s, 0, "expired");
     }
 
-    if (rc == ZKL_UNKNOWN) {
+    if (op->rc == ZKL_UNKNOWN) {
         return;
     }
 
     s->replied = zkl_now();
 
     if (s->events != NULL) {
-        s->events->answered(s->data, flight->write, n,
-                            (ngx_msec_int_t) (s->replied - flight->sent));
+        s->events->answered(s->data, op->type <= ZKL_OP_BARRIER, op->nops,
+                            (ngx_msec_int_t) (s->replied - op->sent));
     }
 
     if (s->unreachable) {
@@ -1886,44 +1669,75 @@ zkl_session_heard(zkl_session_t *s, zkl_flight_t *flight, ngx_uint_t n)
     s->backoff = 0;
 
     if (s->state == ZKL_CONNECTED
-        && (ngx_msec_int_t) (flight->sent - s->apart) > 0)
+        && (ngx_msec_int_t) (op->sent - s->apart) > 0)
     {
-        s->apart = flight->sent;
+        s->apart = op->sent;
     }
 
-    if (flight->write) {
-        zkl_session_written(s, flight, rc);
+    if (op->type > ZKL_OP_BARRIER) {
+        return;
+    }
+
+    /*
+     * The leader checks the rights of each part of a transaction, and commits a
+     * refusal as well, so the barrier needs no right to read.
+     */
+
+    if (op->rc <= ZKL_CHILDLESS
+        || (op->rc == ZKL_NO_AUTH && op->type == ZKL_OP_BARRIER))
+    {
+        s->committed = op->number;
+        zkl_session_committed(s, op);
+        return;
+    }
+
+    /* the server may have refused the write alone: a new write is due */
+
+    s->rejected = zkl_now();
+
+    if (s->sure == op->number) {
+        s->sure = 0;
+    }
+
+    if (s->wrote == op->sent) {
+        s->wrote = s->proves - 1;
     }
 }
 
 
 static void
-zkl_session_op_landed(zkl_message_t *message, void *data)
+zkl_session_landed(zkl_message_t *message, void *data)
 {
     zkl_op_t  *op = (zkl_op_t *) message;
 
     zkl_session_t  *s;
 
-    s = op->flight.session;
+    s = op->session;
 
     /* data is the session if libzookeeper never answered */
 
-    op->rc = (data == s) ? ZKL_UNKNOWN : zkl_client_rc(op->flight.code);
-
-    if (op->type == ZKL_OP_BARRIER && op->rc == ZKL_NO_AUTH) {
-        /*
-         * The leader checks the rights of each part of a transaction, and
-         * commits a refusal as well, so the barrier needs no right to read.
-         */
-
-        op->flight.code = 0;
-    }
+    op->rc = ZKL_UNKNOWN;
 
     if (data != s) {
-        zkl_session_heard(s, &op->flight, 0);
+        op->rc = zkl_client_rc(op->code);
+
+        zkl_session_heard(s, op);
+
+        if (op->type == ZKL_OP_BATCH || op->type == ZKL_OP_BARRIER) {
+            zkl_client_read_batch(op);
+        }
     }
 
-    zkl_session_landed(&op->flight);
+    ngx_queue_remove(&op->queue);
+    s->writes -= op->gather;
+
+    if (s->hurry) {
+        zkl_session_hurry(s);
+    }
+
+    if (zkl_turns_waiting(&s->reads)) {
+        ngx_post_event(&s->read, &ngx_posted_next_events);
+    }
 
     if (op->watch) {
         s->watch_asked -= op->path.len + 5;
@@ -1931,27 +1745,36 @@ zkl_session_op_landed(zkl_message_t *message, void *data)
 
     if (op->rc == ZKL_OK && s->events != NULL) {
 
-        if (op->type <= ZKL_OP_PERSISTENT) {
-            s->events->made(s->data, op->czxid);
-
-        } else if (op->gate) {
-            zkl_client_read_barrier(op);
+        if (op->gate) {
             zkl_session_gate_set(s, op->version);
         }
 
-    } else if (op->rc == ZKL_NO_NODE && op->gate && s->gated) {
+        if (op->type <= ZKL_OP_PERSISTENT
+            || (op->type == ZKL_OP_BATCH && op->gate))
+        {
+            s->events->made(s->data, op->czxid);
+        }
+    }
+
+    if (op->type == ZKL_OP_BARRIER && op->rc == ZKL_NO_NODE && op->gate) {
         zkl_session_ungated(s);
+    }
+
+    if (op->type == ZKL_OP_BATCH
+        && op->rc != ZKL_OK
+        && op->rc != ZKL_UNKNOWN)
+    {
+        zkl_session_rolled_back(s, op);
     }
 
     if (op->watch
         && (op->rc == ZKL_OK
-            || (op->rc == ZKL_NO_NODE
-                && op->type == ZKL_OP_EXISTS)))
+            || (op->rc == ZKL_NO_NODE && op->type == ZKL_OP_EXISTS)))
     {
         zkl_session_watched(s, op);
     }
 
-    if (op->fresh && s->committed <= op->flight.number) {
+    if (op->fresh && s->committed <= op->number) {
 
         /* the write ahead of the read was not committed: the data may be old */
 
@@ -1962,97 +1785,39 @@ zkl_session_op_landed(zkl_message_t *message, void *data)
         zkl_turns_answered(&s->reads, op, zkl_now());
     }
 
-    if (op->type == ZKL_OP_BARRIER) {
-        /* no answer to a barrier is an error */
+    if (op->type == ZKL_OP_BATCH || op->type == ZKL_OP_BARRIER) {
+        /* no answer to a barrier is an error; parts are sent again */
 
     } else if (op->rc == ZKL_REFUSED) {
         ngx_log_error(NGX_LOG_ERR, s->log, 0,
                       "zookeeper refused an operation on \"%*s\": %s (%d)",
                       zkl_session_shown(&op->path), op->path.data,
-                      zkl_client_text(op->flight.code), op->flight.code);
+                      zkl_client_text(op->code), op->code);
 
-    } else if (op->rc == ZKL_NO_AUTH || op->rc == ZKL_OVER_QUOTA) {
-        zkl_session_denied(s, op);
+    } else if ((op->rc == ZKL_NO_AUTH || op->rc == ZKL_OVER_QUOTA)
+               && (s->denied == 0 || zkl_now() - s->denied >= ZKL_DENIED_AGAIN))
+    {
+        /* seldom: any client can ask for a lock that ZooKeeper forbids */
+
+        s->denied = zkl_now();
+
+        if (op->rc == ZKL_OVER_QUOTA) {
+            ngx_log_error(NGX_LOG_ERR, s->log, 0,
+                          "zookeeper's quota forbids an operation on \"%*s\": "
+                          "%s (%d); such lines come once a second at most",
+                          zkl_session_shown(&op->path), op->path.data,
+                          zkl_client_text(op->code), op->code);
+
+        } else {
+            ngx_log_error(NGX_LOG_ERR, s->log, 0,
+                          "zookeeper's ACL forbids an operation on \"%*s\", "
+                          "see \"zk_lock_auth\"; such lines come once a second "
+                          "at most",
+                          zkl_session_shown(&op->path), op->path.data);
+        }
     }
 
     zkl_session_finish(op);
-}
-
-
-/* Logs seldom: any client can ask for a lock that ZooKeeper forbids. */
-
-static void
-zkl_session_denied(zkl_session_t *s, zkl_op_t *op)
-{
-    ngx_msec_t  now;
-
-    now = zkl_now();
-
-    if (s->denied != 0 && now - s->denied < ZKL_DENIED_AGAIN) {
-        return;
-    }
-
-    s->denied = now;
-
-    if (op->rc == ZKL_OVER_QUOTA) {
-        ngx_log_error(NGX_LOG_ERR, s->log, 0,
-                      "zookeeper's quota forbids an operation on \"%*s\": %s "
-                      "(%d); such lines come once a second at most",
-                      zkl_session_shown(&op->path), op->path.data,
-                      zkl_client_text(op->flight.code), op->flight.code);
-        return;
-    }
-
-    ngx_log_error(NGX_LOG_ERR, s->log, 0,
-                  "zookeeper's ACL forbids an operation on \"%*s\", see "
-                  "\"zk_lock_auth\"; such lines come once a second at most",
-                  zkl_session_shown(&op->path), op->path.data);
-}
-
-
-static void
-zkl_session_batch_landed(zkl_message_t *message, void *data)
-{
-    zkl_batch_t  *batch = (zkl_batch_t *) message;
-
-    ngx_queue_t    *q;
-    zkl_rc_e        rc;
-    zkl_op_t       *op;
-    zkl_session_t  *s;
-
-    s = batch->flight.session;
-
-    rc = ZKL_UNKNOWN;
-
-    if (data != s) {
-        rc = zkl_client_rc(batch->flight.code);
-
-        zkl_session_heard(s, &batch->flight, batch->nops);
-        zkl_client_read_batch(batch);
-    }
-
-    zkl_session_landed(&batch->flight);
-
-    if (rc == ZKL_OK && batch->ncreates != 0 && s->events != NULL) {
-        zkl_session_gate_set(s, batch->version);
-        s->events->made(s->data, batch->zxid);
-    }
-
-    if (rc != ZKL_OK && rc != ZKL_UNKNOWN) {
-        zkl_session_rolled_back(s, batch);
-    }
-
-    while (!ngx_queue_empty(&batch->ops)) {
-        q = ngx_queue_head(&batch->ops);
-        ngx_queue_remove(q);
-
-        op = ngx_queue_data(q, zkl_op_t, flight.queue);
-        op->rc = rc;
-
-        zkl_session_finish(op);
-    }
-
-    zkl_client_free_batch(batch);
 }
 
 
@@ -2063,30 +1828,28 @@ zkl_session_batch_landed(zkl_message_t *message, void *data)
  */
 
 static void
-zkl_session_rolled_back(zkl_session_t *s, zkl_batch_t *batch)
+zkl_session_rolled_back(zkl_session_t *s, zkl_op_t *batch)
 {
-    ngx_uint_t    culprits, connected;
-    ngx_queue_t  *q;
     zkl_op_t     *op;
+    ngx_uint_t    culprits;
+    ngx_queue_t  *q;
 
     culprits = 0;
 
     /* the answers of a closed handle come here, too */
 
-    connected = (s->state == ZKL_CONNECTED && s->handle != NULL);
+    if (s->state != ZKL_CONNECTED || s->handle == NULL) {
+        batch->rc = ZKL_UNSENT;
+        return;
+    }
 
     while (!ngx_queue_empty(&batch->ops)) {
         q = ngx_queue_last(&batch->ops);
         ngx_queue_remove(q);
 
-        op = ngx_queue_data(q, zkl_op_t, flight.queue);
+        op = ngx_queue_data(q, zkl_op_t, queue);
 
-        if (!connected) {
-            zkl_session_fail(s, op, ZKL_UNSENT);
-            continue;
-        }
-
-        if (zkl_client_innocent(op->flight.code)) {
+        if (zkl_client_innocent(op->code)) {
             ngx_queue_insert_head(&s->pending, q);
             s->npending++;
             continue;
@@ -2102,7 +1865,7 @@ zkl_session_rolled_back(zkl_session_t *s, zkl_batch_t *batch)
                    "zk lock session: batch of %ui rolled back, culprits: %ui",
                    batch->nops, culprits);
 
-    if (culprits == 0 && connected) {
+    if (culprits == 0) {
 
         /* only the write to the gate failed: the gate was deleted */
 
@@ -2122,7 +1885,7 @@ zkl_session_fail(zkl_session_t *s, zkl_op_t *op, zkl_rc_e rc)
 {
     op->rc = rc;
 
-    ngx_queue_insert_tail(&s->failed, &op->flight.queue);
+    ngx_queue_insert_tail(&s->failed, &op->queue);
 
     /*
      * Not in this turn, because libzookeeper may refuse each operation that a
@@ -2140,44 +1903,71 @@ zkl_session_fail(zkl_session_t *s, zkl_op_t *op, zkl_rc_e rc)
  */
 
 
+/*
+ * ZooKeeper's cost is a transaction's, not an operation's.  So creates and
+ * deletes that are sure to succeed are gathered while a few transactions are in
+ * flight, and go out together; an idle session sends when a turn of the event
+ * loop has added no operation.  A deferrable operation waits for other
+ * operations.
+ *
+ * All creates of a batch have the same zxid.  The answer shows the zxid,
+ * because the transaction also sets the session's gate; without a gate, creates
+ * go alone.
+ */
+
 void
 zkl_session_send(zkl_op_t *op)
 {
     zkl_session_t  *s;
 
-    s = op->flight.session;
+    s = op->session;
 
     if (s->state != ZKL_CONNECTED) {
         zkl_session_fail(s, op, ZKL_UNSENT);
         return;
     }
 
-    if (op->fresh) {
-        op->flight.number = s->written;
-    }
+    op->number = s->written;
 
     if (op->turn != ZKL_TURN_NONE) {
-        zkl_session_await_turn(s, op);
-        return;
-    }
 
-    if (op->fresh) {
-        s->barrier = 1;
+        /* the operations of this turn of the event loop can share a list */
 
-        ngx_queue_insert_tail(&s->fresh, &op->flight.queue);
+        zkl_turns_add(&s->reads, op);
         zkl_session_arm(s);
 
         ngx_post_event(&s->read, &ngx_posted_next_events);
-        return;
-    }
 
-    if (op->gather) {
-        zkl_session_pend(s, op);
-        return;
-    }
+    } else if (op->fresh) {
+        s->barrier = 1;
 
-    zkl_session_flush_deferred(s);
-    zkl_session_submit(s, op);
+        ngx_queue_insert_tail(&s->fresh, &op->queue);
+        zkl_session_arm(s);
+
+        ngx_post_event(&s->read, &ngx_posted_next_events);
+
+    } else if (op->gather) {
+        ngx_queue_insert_tail(&s->pending, &op->queue);
+        s->npending++;
+
+        zkl_session_arm(s);
+
+        if (s->npending >= ZKL_GATHER && s->writes < ZKL_WRITES_MAX) {
+            /* ZooKeeper begins while this turn goes on */
+
+            zkl_session_flush_pending(s);
+
+        } else if (!op->deferrable || s->npending >= ZKL_DEFER_MAX) {
+            zkl_session_hurry(s);
+
+        } else if (!s->flush.timer_set) {
+            ngx_add_timer(&s->flush, ZKL_DEFER);
+        }
+
+    } else {
+        zkl_session_flush_deferred(s);
+        zkl_session_submit(s, op);
+    }
 }
 
 
@@ -2192,61 +1982,9 @@ zkl_session_flush_deferred(zkl_session_t *s)
 }
 
 
-static void
-zkl_session_await_turn(zkl_session_t *s, zkl_op_t *op)
-{
-    zkl_turns_add(&s->reads, op);
-    zkl_session_arm(s);
-
-    /* the operations of this turn of the event loop can share a list */
-
-    ngx_post_event(&s->read, &ngx_posted_next_events);
-}
-
-
-/* Sends the operations whose turn has come; fresh reads join the others. */
-
-static void
-zkl_session_take_turns(zkl_session_t *s)
-{
-    ngx_msec_t     first;
-    ngx_queue_t   *q;
-    zkl_op_t      *op;
-    zkl_flight_t  *flight;
-
-    for ( ;; ) {
-        first = 0;
-
-        if (!ngx_queue_empty(&s->flights)) {
-            q = ngx_queue_head(&s->flights);
-            flight = ngx_queue_data(q, zkl_flight_t, queue);
-            first = flight->sent;
-        }
-
-        op = zkl_turns_take(&s->reads, first);
-
-        if (op == NULL) {
-            return;
-        }
-
-        if (op->fresh) {
-
-            /* a write since the call was sent serves as the barrier */
-
-            s->barrier |= (op->flight.number >= s->sure);
-
-            ngx_queue_insert_tail(&s->fresh, &op->flight.queue);
-
-        } else {
-            zkl_session_flush_deferred(s);
-            zkl_session_submit(s, op);
-        }
-    }
-}
-
-
 /*
- * Of the session's event read: sends the fresh reads behind a write.
+ * Of the session's event read: sends the operations whose turn has come, then
+ * the fresh reads behind a write, and tells the operations that share a list.
  *
  * ZooKeeper answers a read behind the writes that the session has sent before,
  * with the data as of then.  So the reads of one turn of the event loop go
@@ -2257,32 +1995,42 @@ zkl_session_take_turns(zkl_session_t *s)
 static void
 zkl_session_read_handler(ngx_event_t *ev)
 {
-    ngx_queue_t    *q;
     zkl_op_t       *op;
     zkl_session_t  *s;
 
     s = ev->data;
 
-    if (s->state == ZKL_CONNECTED) {
-        zkl_session_take_turns(s);
+    while (s->state == ZKL_CONNECTED) {
+        op = zkl_op_first(&s->flights);
+        op = zkl_turns_take(&s->reads, op ? op->sent : 0);
+
+        if (op == NULL) {
+            break;
+        }
+
+        if (op->fresh) {
+
+            /* a write since the call was sent serves as the barrier */
+
+            s->barrier |= (op->number >= s->sure);
+
+            ngx_queue_insert_tail(&s->fresh, &op->queue);
+
+        } else {
+            zkl_session_flush_deferred(s);
+            zkl_session_submit(s, op);
+        }
     }
 
-    if (ngx_queue_empty(&s->fresh)) {
-        return;
+    if (!ngx_queue_empty(&s->fresh)) {
+        zkl_session_flush_deferred(s);
+
+        if (s->barrier) {
+            zkl_session_barrier(s);
+        }
     }
 
-    zkl_session_flush_deferred(s);
-
-    if (s->barrier) {
-        zkl_session_barrier(s);
-    }
-
-    while (!ngx_queue_empty(&s->fresh)) {
-        q = ngx_queue_head(&s->fresh);
-        ngx_queue_remove(q);
-
-        op = ngx_queue_data(q, zkl_op_t, flight.queue);
-
+    while ((op = zkl_op_pop(&s->fresh)) != NULL) {
         if (s->barrier) {
             zkl_session_fail(s, op, ZKL_UNSENT);
 
@@ -2290,6 +2038,8 @@ zkl_session_read_handler(ngx_event_t *ev)
             zkl_session_submit(s, op);
         }
     }
+
+    zkl_session_share(s);
 }
 
 
@@ -2334,20 +2084,17 @@ static zkl_op_t *
 zkl_session_gate_op(zkl_session_t *s, zkl_op_e type)
 {
     u_char     value[NGX_MAXHOSTNAMELEN + NGX_INT64_LEN + 1];
-    ngx_str_t  leaf, cdata;
+    ngx_str_t  cdata;
     zkl_op_t  *op;
-
-    leaf.data = s->gate_name;
-    leaf.len = ZKL_GATE_LEN;
 
     cdata.data = value;
     cdata.len = ngx_sprintf(value, "%V %P", &ngx_cycle->hostname, ngx_pid)
                 - value;
 
-    op = zkl_op_new(s, type, &zkl_gates, type == ZKL_OP_GATE ? &leaf
-                                        : NULL,
-                    type == ZKL_OP_GATE ? &cdata
-                                        : NULL);
+    op = (type == ZKL_OP_GATE)
+         ? zkl_op_new(s, type, &zkl_gates, &s->gate, &cdata)
+         : zkl_op_new(s, type, &zkl_gates, NULL, NULL);
+
     if (op != NULL) {
         op->handler = zkl_session_gate_handler;
         op->data = s;
@@ -2361,9 +2108,7 @@ ngx_int_t
 zkl_session_gated(zkl_session_t *s, ngx_str_t *name)
 {
     if (s->gated) {
-        name->data = s->gate_name;
-        name->len = ZKL_GATE_LEN;
-
+        *name = s->gate;
         return NGX_OK;
     }
 
@@ -2399,62 +2144,36 @@ zkl_session_ungated(zkl_session_t *s)
 }
 
 
+/*
+ * After a refusal the create is sent again when the connection is back, or
+ * after a while; sooner if there is no chroot yet, which the first lock makes.
+ */
+
 static void
 zkl_session_gate_handler(zkl_op_t *op)
 {
-    u_char         *p;
     zkl_session_t  *s;
 
     s = op->data;
     s->gating = 0;
 
-    if (op->type != ZKL_OP_GATE) {
+    /* EXISTS: or it was made, and the answer was lost */
 
-        if (op->rc == ZKL_OK || op->rc == ZKL_EXISTS) {
-            zkl_session_gate(s, ZKL_OP_GATE);
+    if (op->rc == ZKL_OK || op->rc == ZKL_EXISTS) {
+
+        if (op->type == ZKL_OP_GATE) {
+            s->gated = 1;
+            s->refused = 0;
 
         } else {
-            zkl_session_gate_failed(s, op);
+            zkl_session_gate(s, ZKL_OP_GATE);
         }
 
-        return;
-    }
-
-    switch (op->rc) {
-
-    case ZKL_OK:
-    case ZKL_EXISTS:
-
-        /* or the gate was made, and the answer was lost */
-
-        p = ngx_cpymem(s->gate.data, op->path.data, op->path.len);
-        *p = '\0';
-
-        s->gate.len = op->path.len;
-        s->gated = 1;
-        s->refused = 0;
-        break;
-
-    case ZKL_NO_NODE:
+    } else if (op->rc == ZKL_NO_NODE && op->type == ZKL_OP_GATE) {
         zkl_session_gate(s, ZKL_OP_PERSISTENT);
-        break;
 
-    default:
-        zkl_session_gate_failed(s, op);
-        break;
-    }
-}
-
-
-/*
- * The create is sent again when the connection is back, or after a while;
- * sooner if there is no chroot yet, which the first lock makes.
- */
-
-static void
-zkl_session_gate_failed(zkl_session_t *s, zkl_op_t *op)
-{
-    if (op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN && op->rc != ZKL_NO_NODE)
+    } else if (op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN
+               && op->rc != ZKL_NO_NODE)
     {
         s->refused = ngx_current_msec ? ngx_current_msec : 1;
     }
@@ -2496,72 +2215,22 @@ zkl_session_gate_set(zkl_session_t *s, int32_t version)
 }
 
 
-/*
- * Adds op to the operations that the next transaction takes.
- *
- * ZooKeeper's cost is a transaction's, not an operation's.  So creates and
- * deletes that are sure to succeed are gathered while a few transactions are in
- * flight, and go out together; an idle session sends when a turn of the event
- * loop has added no operation.  A deferrable operation waits for other
- * operations.
- *
- * All creates of a batch have the same zxid.  The answer shows the zxid,
- * because the transaction also sets the session's gate; without a gate, creates
- * go alone.
- */
-
-static void
-zkl_session_pend(zkl_session_t *s, zkl_op_t *op)
-{
-    ngx_queue_insert_tail(&s->pending, &op->flight.queue);
-    s->npending++;
-
-    zkl_session_arm(s);
-
-    if (s->npending >= ZKL_GATHER && s->writes < ZKL_WRITES_MAX) {
-        /* ZooKeeper begins while this turn goes on */
-
-        zkl_session_flush_pending(s);
-
-    } else if (!op->deferrable || s->npending >= ZKL_DEFER_MAX) {
-        zkl_session_hurry(s);
-
-    } else if (!s->gather.timer_set) {
-        ngx_add_timer(&s->gather, ZKL_DEFER);
-    }
-}
-
-
 /* Without a connection, the operations that are not sent yet fail. */
 
 static void
 zkl_session_unpend(zkl_session_t *s)
 {
-    ngx_queue_t  *q;
-    zkl_op_t     *op;
+    zkl_op_t  *op;
 
-    while (!ngx_queue_empty(&s->pending)) {
-        q = ngx_queue_head(&s->pending);
-        ngx_queue_remove(q);
-
-        op = ngx_queue_data(q, zkl_op_t, flight.queue);
+    while ((op = zkl_op_pop(&s->pending)) != NULL
+           || (op = zkl_turns_drop(&s->reads)) != NULL
+           || (op = zkl_op_pop(&s->fresh)) != NULL)
+    {
         zkl_session_fail(s, op, ZKL_UNSENT);
     }
 
     s->npending = 0;
     s->hurry = 0;
-
-    while ((op = zkl_turns_drop(&s->reads)) != NULL) {
-        zkl_session_fail(s, op, ZKL_UNSENT);
-    }
-
-    while (!ngx_queue_empty(&s->fresh)) {
-        q = ngx_queue_head(&s->fresh);
-        ngx_queue_remove(q);
-
-        op = ngx_queue_data(q, zkl_op_t, flight.queue);
-        zkl_session_fail(s, op, ZKL_UNSENT);
-    }
 }
 
 
@@ -2581,20 +2250,10 @@ zkl_session_hurry(zkl_session_t *s)
 }
 
 
-static void
-zkl_session_gather_handler(ngx_event_t *ev)
-{
-    zkl_session_t  *s;
-
-    s = ev->data;
-
-    if (!ngx_queue_empty(&s->pending)) {
-        zkl_session_hurry(s);
-    }
-}
-
-
-/* Of the session's event flush: sends the gathered, calls failed handlers. */
+/*
+ * Of the session's event flush: sends the gathered, calls failed handlers.  The
+ * event is a timer, too: the time of what is deferred is over.
+ */
 
 static void
 zkl_session_flush_handler(ngx_event_t *ev)
@@ -2602,6 +2261,16 @@ zkl_session_flush_handler(ngx_event_t *ev)
     zkl_session_t  *s;
 
     s = ev->data;
+
+    if (ev->timedout) {
+        ev->timedout = 0;
+
+        if (!ngx_queue_empty(&s->pending)) {
+            zkl_session_hurry(s);
+        }
+
+        return;
+    }
 
     if (s->npending > s->gathered
         && s->npending < ZKL_GATHER
@@ -2623,32 +2292,15 @@ zkl_session_flush_handler(ngx_event_t *ev)
 static void
 zkl_session_flush_pending(zkl_session_t *s)
 {
-    ngx_queue_t  *q;
-    zkl_op_t     *op;
-    zkl_batch_t  *batch;
+    zkl_op_t  *op;
 
     while (s->writes < ZKL_WRITES_MAX && !ngx_queue_empty(&s->pending)) {
-        q = ngx_queue_head(&s->pending);
-        op = ngx_queue_data(q, zkl_op_t, flight.queue);
+        op = zkl_session_gather(s);
 
-        batch = NULL;
-
-        if (q != ngx_queue_last(&s->pending)
-            && (s->gated || op->type != ZKL_OP_CREATE))
-        {
-            batch = zkl_session_gather(s);
+        if (op == NULL) {
+            op = zkl_op_pop(&s->pending);
+            s->npending--;
         }
-
-        if (batch != NULL) {
-            zkl_session_submit_batch(s, batch);
-            continue;
-        }
-
-        ngx_queue_remove(q);
-        s->npending--;
-
-        op->flight.counted = 1;
-        s->writes++;
 
         zkl_session_submit(s, op);
     }
@@ -2656,57 +2308,58 @@ zkl_session_flush_pending(zkl_session_t *s)
     if (ngx_queue_empty(&s->pending)) {
         s->hurry = 0;
 
-        if (s->gather.timer_set) {
-            ngx_del_timer(&s->gather);
+        if (s->flush.timer_set) {
+            ngx_del_timer(&s->flush);
         }
     }
 }
 
 
-/* Makes a batch of pending operations; returns NULL if there is no memory. */
+/*
+ * Makes a batch of pending operations.  NULL: the first of them goes alone, or
+ * there is no memory.
+ */
 
-static zkl_batch_t *
+static zkl_op_t *
 zkl_session_gather(zkl_session_t *s)
 {
-    size_t        bytes;
-    ngx_queue_t  *q;
-    zkl_op_t     *op;
-    zkl_batch_t  *batch;
+    size_t     bytes;
+    zkl_op_t  *op, *batch;
 
-    batch = ngx_calloc(sizeof(zkl_batch_t), s->log);
+    op = zkl_op_first(&s->pending);
+
+    if (s->npending == 1 || (op->type == ZKL_OP_CREATE && !s->gated)) {
+        return NULL;
+    }
+
+    batch = zkl_session_transaction(s, ZKL_OP_BATCH);
     if (batch == NULL) {
         return NULL;
     }
 
-    ngx_queue_init(&batch->ops);
-    batch->flight.session = s;
-    batch->gate = &s->gate;
+    batch->gather = 1;
 
     bytes = 0;
 
-    while (batch->nops < ZKL_BATCH_MAX
-           && bytes < ZKL_BATCH_BYTES
-           && !ngx_queue_empty(&s->pending))
-    {
-        q = ngx_queue_head(&s->pending);
-        op = ngx_queue_data(q, zkl_op_t, flight.queue);
+    while (batch->nops < ZKL_BATCH_MAX && bytes < ZKL_BATCH_BYTES) {
+        op = zkl_op_first(&s->pending);
+
+        if (op == NULL || (op->type == ZKL_OP_CREATE && !s->gated)) {
+            break;
+        }
 
         if (op->type == ZKL_OP_CREATE) {
-
-            if (!s->gated) {
-                break;
-            }
-
-            op->index = batch->ncreates++;
+            op->index = batch->index++;
+            batch->gate = 1;
 
             (void) ngx_sprintf(op->value.data + op->index_at, "%02xi",
                                op->index);
         }
 
-        ngx_queue_remove(q);
+        ngx_queue_remove(&op->queue);
         s->npending--;
 
-        ngx_queue_insert_tail(&batch->ops, q);
+        ngx_queue_insert_tail(&batch->ops, &op->queue);
 
         batch->nops++;
         bytes += op->path.len + op->value.len;
@@ -2748,24 +2401,17 @@ zkl_session_unreserve(zkl_session_t *s, size_t len)
 ngx_uint_t
 zkl_session_may_watch(zkl_session_t *s, size_t len)
 {
-    return zkl_session_watch_room(s, len, ZKL_PATH_BYTES / 2);
-}
-
-
-ngx_uint_t
-zkl_session_must_watch(zkl_session_t *s, size_t len)
-{
-    return zkl_session_watch_room(s, len, ZKL_PATH_BYTES);
+    return zkl_session_must_watch(s, len + ZKL_PATH_BYTES / 2);
 }
 
 
 /* A watch in flight may be set by now. */
 
-static ngx_uint_t
-zkl_session_watch_room(zkl_session_t *s, size_t len, size_t max)
+ngx_uint_t
+zkl_session_must_watch(zkl_session_t *s, size_t len)
 {
     return s->watch_bytes + s->watch_asked + len + s->conf->chroot.len + 5
-           <= max;
+           <= ZKL_PATH_BYTES;
 }
 
 
@@ -2847,32 +2493,28 @@ zkl_session_unwatched(zkl_session_t *s, ngx_str_t *path, ngx_uint_t list)
 }
 
 
+/*
+ * Forgets all watches, because the handle is another.  told: tells of each
+ * watch on data as if it had fired; what a list tells is read anew with each
+ * connection.
+ */
+
 static void
-zkl_session_forget_watches(zkl_session_t *s)
+zkl_session_forget_watches(zkl_session_t *s, ngx_uint_t told)
 {
     ngx_str_node_t  *sn;
 
-    while ((sn = zkl_session_pop_watch(s)) != NULL) {
+    while (s->watches.root != s->watches.sentinel) {
+        sn = (ngx_str_node_t *) s->watches.root;
+
+        ngx_rbtree_delete(&s->watches, &sn->node);
+
+        if (told && sn->str.data[sn->str.len - 1] != '\0') {
+            s->events->changed(s->data, &sn->str, 0);
+        }
+
         ngx_free(sn);
     }
-}
 
-
-/* Takes a watch out, which the caller frees; NULL: there is none. */
-
-static ngx_str_node_t *
-zkl_session_pop_watch(zkl_session_t *s)
-{
-    ngx_str_node_t  *sn;
-
-    if (s->watches.root == s->watches.sentinel) {
-        s->watch_bytes = 0;
-        return NULL;
-    }
-
-    sn = (ngx_str_node_t *) s->watches.root;
-
-    ngx_rbtree_delete(&s->watches, &sn->node);
-
-    return sn;
+    s->watch_bytes = 0;
 }

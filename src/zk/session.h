@@ -57,10 +57,11 @@ typedef enum {
     ZKL_OK = 0,
     ZKL_NO_NODE,
     ZKL_EXISTS,
-    ZKL_NO_AUTH,
     ZKL_CHANGED,                    /* the data have another version */
+    ZKL_CHILDLESS,                  /* the parent is ephemeral; the last that
+                                       a quorum has committed */
+    ZKL_NO_AUTH,
     ZKL_UNSUPPORTED,                /* by this server */
-    ZKL_CHILDLESS,                  /* the parent is ephemeral */
     ZKL_OVER_QUOTA,                 /* a quota of ZooKeeper forbids more */
     ZKL_REFUSED,                    /* for another reason; was logged */
     ZKL_UNSENT,                     /* not done: not connected, or no memory */
@@ -77,6 +78,7 @@ typedef enum {
     ZKL_OP_DELETE,                  /* of version */
     ZKL_OP_SET,                     /* the data of version */
     ZKL_OP_RENAME,                  /* another znode in a claim's place */
+    ZKL_OP_BATCH,                   /* gathered operations, in a transaction */
     ZKL_OP_BARRIER,                 /* changes no claim; the last type that a
                                        quorum commits */
     ZKL_OP_GET,
@@ -97,21 +99,6 @@ typedef enum {
 typedef void (*zkl_op_pt)(zkl_op_t *op);
 
 
-/* what is in flight in libzookeeper: a single operation, or a batch */
-
-typedef struct {
-    zkl_message_t                  message;     /* must be first */
-    ngx_queue_t                    queue;
-    zkl_session_t                 *session;
-    ngx_msec_t                     sent;
-    uint64_t                       number;      /* of a write; of a fresh read:
-                                                   of the last write before */
-    int                            code;        /* of libzookeeper */
-    unsigned                       write:1;     /* committed by a quorum */
-    unsigned                       counted:1;   /* in session->writes */
-} zkl_flight_t;
-
-
 /*
  * An operation.  zkl_op_new() allocates the operation, zkl_session_send()
  * passes the operation to the session, and the session frees the operation when
@@ -120,28 +107,39 @@ typedef struct {
  */
 
 struct zkl_op_s {
-    zkl_flight_t                   flight;      /* must be first */
+    zkl_message_t                  message;     /* must be first */
+    ngx_queue_t                    queue;
+    zkl_session_t                 *session;
 
     zkl_op_pt                      handler;     /* NULL: cancelled */
     void                          *data;
 
     zkl_op_e                       type;
     zkl_rc_e                       rc;
+    int                            code;        /* of libzookeeper */
+
+    ngx_msec_t                     sent;
+    uint64_t                       number;      /* of a write; of a fresh read:
+                                                   of the last write before */
 
     ngx_str_t                      path;        /* with the chroot, NUL */
     ngx_str_t                      value;       /* what to write */
     size_t                         index_at;    /* of the claim's index */
 
     ngx_str_t                      reply;       /* CREATE: the name; GET */
-    int64_t                        czxid;       /* CREATE, GET */
+    ngx_uint_t                     cut;         /* GET: the reply is longer, or
+                                                   there was no memory; no bit,
+                                                   because a thread sets it */
+    int64_t                        czxid;       /* CREATE, GET, BATCH */
     int64_t                        mzxid;       /* GET */
     int64_t                        ctime;       /* GET; ms since the epoch */
     int64_t                        owner;       /* GET: the session's id */
     int32_t                        from_version;    /* RENAME: of the claim */
-    int32_t                        version;     /* GET, LIST, SET, and BARRIER
-                                                   of the gate: the data's;
+    int32_t                        version;     /* GET, LIST, SET: the data's;
+                                                   BATCH, BARRIER: of the gate;
                                                    DELETE, SET: -1: any */
-    ngx_uint_t                     index;       /* CREATE */
+    ngx_uint_t                     index;       /* CREATE; BATCH: the number of
+                                                   creates */
 
     ngx_str_t                     *children;    /* LIST; names */
     ngx_uint_t                     nchildren;
@@ -158,12 +156,14 @@ struct zkl_op_s {
                                                    NULL */
     void                          *more;        /* the block of these; GET: a
                                                    longer reply */
-    void                          *results;     /* RENAME, BARRIER: of
+    void                          *results;     /* RENAME, BATCH, BARRIER: of
                                                    libzookeeper */
+    ngx_queue_t                    ops;         /* BATCH: its operations; LIST:
+                                                   that get the same answer */
+    ngx_uint_t                     nops;        /* BATCH */
 
     /* of an operation with a turn, see turns.c */
     ngx_str_node_t                 listed;      /* LIST: in turns->lists */
-    ngx_queue_t                    sharers;     /* LIST: get the same answer */
     zkl_op_t                      *later;       /* LIST: the next list of the
                                                    path; or NULL */
     size_t                         bytes;       /* what the answer counts; 0:
@@ -174,14 +174,13 @@ struct zkl_op_s {
                                                        znode */
     unsigned                       whole:1;     /* GET: also data that are no
                                                    claim data */
-    unsigned                       cut:1;       /* GET: the reply is longer, or
-                                                   there was no memory */
     unsigned                       gather:1;    /* sure to succeed: may share a
-                                                   transaction */
+                                                   transaction; in flight: one
+                                                   of session->writes */
     unsigned                       deferrable:1;   /* gathered, and no turn
                                                        waits for the answer */
-    unsigned                       gate:1;      /* BARRIER: sets the session's
-                                                   gate */
+    unsigned                       gate:1;      /* BATCH, BARRIER: sets the
+                                                   session's gate */
     unsigned                       watch:1;     /* GET, EXISTS, LIST: set a
                                                    watch too */
     unsigned                       fresh:1;     /* GET, LIST: the data are no

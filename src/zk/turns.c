@@ -13,13 +13,13 @@
  * at most, however many clients ask for lists.
  *
  * A list is shared: the operations that came before the list was sent are in
- * op->sharers, and get the list's result, one after the other.  Meanwhile the
- * bytes of the list count, because the list is kept.  What comes later is in
- * op->later, the next list of the path, and in its sharers.
+ * op->ops, and get the list's result, one after the other.  Meanwhile the bytes
+ * of the list count, because the list is kept.  What comes later is in
+ * op->later, the next list of the path, and in the ops of that list.
  *
  * All functions run on the event loop, for the session, which calls the
- * handlers.  An operation with a turn is waiting, in flight, in the sharers of
- * another or the `later` of another, or the session tells its sharers.
+ * handlers.  An operation with a turn is waiting, in flight, in the ops of
+ * another or the `later` of another, or the session tells its ops.
  */
 
 
@@ -38,9 +38,6 @@
 
 
 static zkl_op_t *zkl_turns_next(zkl_turns_t *turns);
-static size_t zkl_turns_estimate(zkl_turns_t *turns, zkl_op_t *op);
-static void zkl_turns_note(zkl_turns_t *turns, zkl_op_t *op);
-static void zkl_turns_join(zkl_op_t *list, zkl_op_t *op);
 
 
 void
@@ -69,16 +66,24 @@ zkl_turns_add(zkl_turns_t *turns, zkl_op_t *op)
         if (sn != NULL) {
             list = ngx_queue_data(sn, zkl_op_t, listed);
 
-            if (list->bytes == 0) {
-                zkl_turns_join(list, op);
+            if (list->bytes != 0) {
 
-            } else if (list->later != NULL) {
-                zkl_turns_join(list->later, op);
+                if (list->later == NULL) {
+                    list->later = op;
+                    return;
+                }
 
-            } else {
-                list->later = op;
+                list = list->later;
             }
 
+            list->watch |= op->watch;
+
+            if (op->fresh) {
+                list->fresh = 1;
+                list->number = op->number;
+            }
+
+            ngx_queue_insert_tail(&list->ops, &op->queue);
             return;
         }
 
@@ -90,29 +95,17 @@ zkl_turns_add(zkl_turns_t *turns, zkl_op_t *op)
 
     ngx_queue_insert_tail(op->turn == ZKL_TURN_CLAIM ? &turns->claims
                                                      : &turns->looks,
-                          &op->flight.queue);
-}
-
-
-static void
-zkl_turns_join(zkl_op_t *list, zkl_op_t *op)
-{
-    list->watch |= op->watch;
-
-    if (op->fresh) {
-        list->fresh = 1;
-        list->flight.number = op->flight.number;
-    }
-
-    ngx_queue_insert_tail(&list->sharers, &op->flight.queue);
+                          &op->queue);
 }
 
 
 zkl_op_t *
 zkl_turns_take(zkl_turns_t *turns, ngx_msec_t first)
 {
-    size_t     bytes;
-    zkl_op_t  *op;
+    size_t             bytes;
+    uint32_t           hash;
+    zkl_op_t          *op;
+    zkl_turns_size_t  *size;
 
     op = zkl_turns_next(turns);
 
@@ -120,7 +113,15 @@ zkl_turns_take(zkl_turns_t *turns, ngx_msec_t first)
         return NULL;
     }
 
-    bytes = zkl_turns_estimate(turns, op);
+    bytes = ZKL_TURNS_GET;
+
+    if (op->type == ZKL_OP_LIST) {
+        hash = (uint32_t) op->listed.node.key;
+        size = &turns->sizes[hash & (ZKL_TURNS_SIZES - 1)];
+
+        bytes = (size->bytes != 0 && size->hash == hash) ? size->bytes
+                                                         : ZKL_TURNS_SHORT;
+    }
 
     if (turns->bytes != 0) {
 
@@ -140,7 +141,7 @@ zkl_turns_take(zkl_turns_t *turns, ngx_msec_t first)
     turns->bytes += bytes;
     turns->claim = (op->turn == ZKL_TURN_CLAIM);
 
-    ngx_queue_remove(&op->flight.queue);
+    ngx_queue_remove(&op->queue);
 
     return op;
 }
@@ -165,25 +166,7 @@ zkl_turns_next(zkl_turns_t *turns)
         return NULL;
     }
 
-    return ngx_queue_data(ngx_queue_head(waiting), zkl_op_t, flight.queue);
-}
-
-
-static size_t
-zkl_turns_estimate(zkl_turns_t *turns, zkl_op_t *op)
-{
-    uint32_t           hash;
-    zkl_turns_size_t  *size;
-
-    if (op->type != ZKL_OP_LIST) {
-        return ZKL_TURNS_GET;
-    }
-
-    hash = (uint32_t) op->listed.node.key;
-    size = &turns->sizes[hash & (ZKL_TURNS_SIZES - 1)];
-
-    return (size->bytes != 0 && size->hash == hash) ? size->bytes
-                                                    : ZKL_TURNS_SHORT;
+    return ngx_queue_data(ngx_queue_head(waiting), zkl_op_t, queue);
 }
 
 
@@ -201,37 +184,26 @@ zkl_turns_drop(zkl_turns_t *turns)
         op->bytes = 1;
         turns->bytes++;
 
-        ngx_queue_remove(&op->flight.queue);
+        ngx_queue_remove(&op->queue);
     }
 
     return op;
 }
 
 
-void
-zkl_turns_answered(zkl_turns_t *turns, zkl_op_t *op, ngx_msec_t now)
-{
-    if (op->type != ZKL_OP_LIST || op->rc != ZKL_OK) {
-        return;
-    }
-
-    zkl_turns_note(turns, op);
-
-    if (op->bytes >= ZKL_TURNS_LONG) {
-        turns->answered = now;
-    }
-}
-
-
 /* Notes how long the list is; until zkl_turns_end() the list counts. */
 
-static void
-zkl_turns_note(zkl_turns_t *turns, zkl_op_t *op)
+void
+zkl_turns_answered(zkl_turns_t *turns, zkl_op_t *op, ngx_msec_t now)
 {
     size_t             bytes;
     uint32_t           hash;
     ngx_uint_t         i;
     zkl_turns_size_t  *size;
+
+    if (op->type != ZKL_OP_LIST || op->rc != ZKL_OK) {
+        return;
+    }
 
     bytes = 1;
 
@@ -252,30 +224,10 @@ zkl_turns_note(zkl_turns_t *turns, zkl_op_t *op)
 
     turns->bytes = turns->bytes - op->bytes + bytes;
     op->bytes = bytes;
-}
 
-
-zkl_op_t *
-zkl_turns_sharer(zkl_op_t *op)
-{
-    zkl_op_t     *sharer;
-    ngx_queue_t  *q;
-
-    if (ngx_queue_empty(&op->sharers)) {
-        return NULL;
+    if (bytes >= ZKL_TURNS_LONG) {
+        turns->answered = now;
     }
-
-    q = ngx_queue_head(&op->sharers);
-    ngx_queue_remove(q);
-
-    sharer = ngx_queue_data(q, zkl_op_t, flight.queue);
-
-    sharer->rc = op->rc;
-    sharer->children = op->children;
-    sharer->nchildren = op->nchildren;
-    sharer->given = op->given;
-
-    return sharer;
 }
 
 

@@ -47,8 +47,9 @@ void zkl_turns_init(zkl_turns_t *turns);
 
 /*
  * Adds an operation with a turn.  A LIST of a path whose list is not sent yet
- * shares that list; while the list is in flight, the LIST is the next list of
- * the path, because the list in flight may be older than the call.
+ * shares that list, in the ops of the list; while the list is in flight, the
+ * LIST is the next list of the path, because the list in flight may be older
+ * than the call.
  */
 void zkl_turns_add(zkl_turns_t *turns, zkl_op_t *op);
 
@@ -63,9 +64,6 @@ zkl_op_t *zkl_turns_drop(zkl_turns_t *turns);
 
 /* The operation was answered, or has failed. */
 void zkl_turns_answered(zkl_turns_t *turns, zkl_op_t *op, ngx_msec_t now);
-
-/* Takes an operation that shares the list of op; NULL: none is left. */
-zkl_op_t *zkl_turns_sharer(zkl_op_t *op);
 
 /*
  * All that share op were told, so op can be freed.  Returns the next list of

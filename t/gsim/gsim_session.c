@@ -146,7 +146,7 @@ __wrap_zkl_session_send(zkl_op_t *op)
     zkl_session_t     *s;
     zkl_turns_size_t  *size;
 
-    s = op->flight.session;
+    s = op->session;
 
     if (gsim_long_lists && op->type == ZKL_OP_LIST) {
         hash = ngx_crc32_long(op->path.data, op->path.len);
@@ -204,7 +204,7 @@ gsim_session_answered(zkl_op_t *op)
     /* such a read is sent behind what a server does not refuse */
 
     if (op->fresh && op->rc == ZKL_UNSENT && asked->rejected != 0
-        && op->flight.session->state == ZKL_CONNECTED && !gsim_lacks
+        && op->session->state == ZKL_CONNECTED && !gsim_lacks
         && gsim_now > gsim_quiet + 4 * GSIM_S)
     {
         gsim_violation("a read of %s fails, because another client's write was "
@@ -238,7 +238,7 @@ gsim_session_answered(zkl_op_t *op)
     }
 
     if (asked->watch && op->type != ZKL_OP_EXISTS && op->rc == ZKL_OK
-        && !gsim_client_watches(gsim_current, op->flight.session->key.id,
+        && !gsim_client_watches(gsim_current, op->session->key.id,
                                 (char *) op->path.data,
                                 op->type == ZKL_OP_LIST, asked->at))
     {
@@ -337,7 +337,7 @@ static void
 gsim_session_check_one(gsim_process_t *p, zkl_session_t *s)
 {
     int          n;
-    size_t       flights, watches;
+    size_t       counted, flights, watches;
     gsim_sums_t  sums;
 
     memset(&sums, 0, sizeof(gsim_sums_t));
@@ -345,6 +345,7 @@ gsim_session_check_one(gsim_process_t *p, zkl_session_t *s)
     gsim_session_add(&sums, &s->flights, 1);
 
     flights = gsim_session_length(&s->flights);
+    counted = sums.counted;
     watches = sums.watches;
 
     gsim_session_add(&sums, &s->fresh, 1);
@@ -355,7 +356,7 @@ gsim_session_check_one(gsim_process_t *p, zkl_session_t *s)
 
     gsim_count.counts++;
 
-    gsim_session_differs(p, "transactions", s->writes, sums.counted);
+    gsim_session_differs(p, "transactions", s->writes, counted);
     gsim_session_differs(p, "gathered operations", s->npending,
                          gsim_session_length(&s->pending));
     gsim_session_differs(p, "bytes of turns", s->reads.bytes, sums.bytes);
@@ -376,9 +377,9 @@ gsim_session_check_one(gsim_process_t *p, zkl_session_t *s)
 
     if ((!ngx_queue_empty(&s->failed) && !s->flush.posted)
         || (!ngx_queue_empty(&s->fresh) && !s->read.posted)
-        || (!ngx_queue_empty(&s->shared) && !s->share.posted)
+        || (!ngx_queue_empty(&s->shared) && !s->read.posted)
         || (!ngx_queue_empty(&s->pending) && s->writes < ZKL_WRITES_MAX
-            && !s->flush.posted && !s->gather.timer_set)
+            && !s->flush.posted && !s->flush.timer_set)
         || (zkl_turns_waiting(&s->reads) && flights == 0
             && ngx_queue_empty(&s->shared) && !s->read.posted)
         || (!s->tick.timer_set && s->state != ZKL_CLOSED))
@@ -394,20 +395,14 @@ gsim_session_check_one(gsim_process_t *p, zkl_session_t *s)
 static void
 gsim_session_add(gsim_sums_t *sums, ngx_queue_t *queue, ngx_uint_t sent)
 {
-    zkl_op_t      *op;
-    ngx_queue_t   *q;
-    zkl_flight_t  *flight;
+    zkl_op_t     *op;
+    ngx_queue_t  *q;
 
     for (q = ngx_queue_head(queue); q != queue; q = ngx_queue_next(q)) {
 
-        flight = ngx_queue_data(q, zkl_flight_t, queue);
-        op = (zkl_op_t *) flight;
+        op = ngx_queue_data(q, zkl_op_t, queue);
 
-        sums->counted += flight->counted;
-
-        if (flight->message.deliver == zkl_session_batch_landed) {
-            continue;
-        }
+        sums->counted += op->gather;
 
         if (op->watch) {
             sums->watches += op->path.len + 5;

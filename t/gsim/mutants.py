@@ -148,8 +148,6 @@ MUTANTS = [
      '    zkl_session_barrier(s);\n'
      '\n'
      '    if (s->barrier) {\n'
-     '        /* no memory; the tick tries again */\n'
-     '        s->late = 1;\n'
      '        return;\n'
      '    }\n'
      '\n',
@@ -214,14 +212,13 @@ MUTANTS = [
      'map->over = map->reloads;', '', 60000),
 
     ('children of a list are leaked', 'zk/session.c',
-     'if (op->children != NULL) {\n        free(op->children);\n    }\n\n',
-     '', 2000),
+     '    free(op->children);\n', '', 2000),
 
     # bugs that this simulation has found
 
     ('refused again in the same turn', 'zk/session.c',
-     '    ngx_queue_insert_tail(&s->failed, &op->flight.queue);\n\n',
-     '    ngx_queue_insert_tail(&s->failed, &op->flight.queue);\n\n'
+     '    ngx_queue_insert_tail(&s->failed, &op->queue);\n\n',
+     '    ngx_queue_insert_tail(&s->failed, &op->queue);\n\n'
      '    ngx_post_event(&s->flush, &ngx_posted_events);\n'
      '    return;\n\n', 80000),
 
@@ -290,12 +287,12 @@ MUTANTS = [
 
     ('a leader that stood still has heard of each write',
      'zk/session.c',
-     'if (!s->told && now - flight->sent < s->timeout / 8) {',
+     'if (!s->told && now - op->sent < s->timeout / 8) {',
      'if (!s->told) {', ('--sessions', 400000)),
 
     ('a session that is over goes on while it is connected',
      'zk/session.c:zkl_session_heard',
-     'if (zkl_client_expired(flight->code) && s->events != NULL) {',
+     'if (zkl_client_expired(op->code) && s->events != NULL) {',
      'if (0) {', ('--restored', 8000)),
 
     ('two writes prove that a session lives',
@@ -316,12 +313,12 @@ MUTANTS = [
     ('a session lives from its last write on',
      'zk/session.c',
      'until = zkl_session_until(s, s->touched);',
-     'until = zkl_session_until(s, flight->sent);',
+     'until = zkl_session_until(s, op->sent);',
      ('--sessions', 12000)),
 
     ('the quarter counts from the send of a write that was slow',
      'zk/session.c:zkl_session_committed',
-     's->proves = now +', 's->proves = flight->sent +',
+     's->proves = now +', 's->proves = op->sent +',
      ('--sessions', 12000)),
 
     ('clocks run alike',
@@ -337,63 +334,54 @@ MUTANTS = [
      ('--sessions', 4000)),
 
     ('a session that is back counts from when the loop hears of that',
-     'zk/session.c:zkl_session_touched',
+     'zk/session.c:zkl_session_connected_handler',
      's->touched = s->apart;', 's->touched = zkl_now();',
      ('--sessions', 4000)),
 
     ('a connection is there when the loop reads an answer',
      'zk/session.c:zkl_session_heard',
-     's->apart = flight->sent;', 's->apart = s->replied;',
+     's->apart = op->sent;', 's->apart = s->replied;',
      ('--sessions', 12000)),
 
     ('any answer proves that a session lives',
-     'zk/session.c',
-     '    if (flight->write) {\n'
-     '        zkl_session_written(s, flight, rc);\n'
-     '    }\n',
-     '    if (flight->write) {\n'
-     '        zkl_session_written(s, flight, rc);\n'
-     '    }\n'
-     '    if ((ngx_msec_int_t) (flight->sent + s->timeout - '
+     'zk/session.c:zkl_session_heard',
+     '    if (op->type > ZKL_OP_BARRIER) {\n        return;\n',
+     '    if ((ngx_msec_int_t) (op->sent + s->timeout - '
      's->timeout / 3 - *s->alive) > 0) {\n'
-     '        *s->alive = flight->sent + s->timeout - s->timeout / 3;\n'
-     '    }\n',
+     '        *s->alive = op->sent + s->timeout - s->timeout / 3;\n'
+     '    }\n'
+     '    if (op->type > ZKL_OP_BARRIER) {\n        return;\n',
      ('--sessions', 12000)),
 
     ('any answer does, with an eighth as the margin',
-     'zk/session.c',
-     '    if (flight->write) {\n'
-     '        zkl_session_written(s, flight, rc);\n'
-     '    }\n',
-     '    if (flight->write) {\n'
-     '        zkl_session_written(s, flight, rc);\n'
-     '    }\n'
-     '    if ((ngx_msec_int_t) (flight->sent + s->timeout - '
+     'zk/session.c:zkl_session_heard',
+     '    if (op->type > ZKL_OP_BARRIER) {\n        return;\n',
+     '    if ((ngx_msec_int_t) (op->sent + s->timeout - '
      's->timeout / 8 - *s->alive) > 0) {\n'
-     '        *s->alive = flight->sent + s->timeout - s->timeout / 8;\n'
-     '    }\n',
+     '        *s->alive = op->sent + s->timeout - s->timeout / 8;\n'
+     '    }\n'
+     '    if (op->type > ZKL_OP_BARRIER) {\n        return;\n',
      ('--sessions', 20000)),
 
-    ('a barrier is a sync',
-     LIBRARY,
-     '    return zoo_amulti(zh, 1, &zop, &barrier->result,\n'
-     '                      zkl_client_done_foreign, op);',
-     '    op->gate = 0;\n'
-     '\n'
+    ('a barrier is a sync', 'zk/client.c:zkl_client_submit',
+     '        n = (op->type == ZKL_OP_RENAME)',
      '    void done(int rc, const char *value, const void *data)\n'
      '    {\n'
      '        zkl_client_done_foreign(rc, data);\n'
-     '    }\n'
-     '\n'
-     '    return zoo_async(zh, (char *) op->path.data, done, op);',
+     '    }\n\n'
+     '    if (op->type == ZKL_OP_BARRIER) {\n'
+     '        op->gate = 0;\n'
+     '        return zoo_async(h->zh, (char *) op->path.data, done, op);\n'
+     '    }\n\n'
+     '        n = (op->type == ZKL_OP_RENAME)',
      ('--sessions', 12000)),
 
     # servers that have lost data
 
     ('no other handle asks for a session that is refused',
      'zk/session.c',
-     'if (s->state == ZKL_SUSPENDED && now - s->since >= s->timeout) {',
-     'if (0) {',
+     'if (s->state == ZKL_SUSPENDED && now - s->since >= s->timeout\n',
+     'if (0\n',
      ('--restored', 100)),
 
     ('the session of an older copy goes on',
@@ -427,9 +415,10 @@ MUTANTS = [
      ('--restored', 20000)),
 
     ('a session is given up when no server takes it back',
-     'zk/session.c:zkl_session_renew_handle',
-     'zkl_session_start(s);',
-     'ngx_post_event(&s->over, &ngx_posted_events);',
+     'zk/session.c',
+     'zkl_session_end_handle(s);\n        zkl_session_start(s);',
+     'zkl_session_end_handle(s);\n'
+     '        ngx_post_event(&s->over, &ngx_posted_events);',
      4000),
 
     # tokens, leases, late requests, keys
@@ -483,7 +472,7 @@ MUTANTS = [
     # turns
 
     ('a list in flight is shared', 'zk/turns.c:zkl_turns_add',
-     'if (list->bytes == 0) {', 'if (1) {', 4000),
+     'if (list->bytes != 0) {', 'if (0) {', 4000),
 
     ('the next list of a path is forgotten', 'zk/turns.c:zkl_turns_end',
      'return op->later;', 'return NULL;', 500),
@@ -740,9 +729,9 @@ MUTANTS = [
 
     ('a write proves by itself that a session lives',
      'zk/session.c',
-     '    if (!s->told && now - flight->sent < s->timeout / 8) {\n',
+     '    if (!s->told && now - op->sent < s->timeout / 8) {\n',
      '    s->told = 1;\n'
-     '    s->touched = flight->sent;\n\n'
+     '    s->touched = op->sent;\n\n'
      '    if (0) {\n',
      ('--sessions', 12000)),
 
@@ -812,9 +801,9 @@ MUTANTS = [
 
     ('the session counts from the moment at which the loop read an answer',
      'zk/session.c',
-     """&& (ngx_msec_int_t) (flight->sent - s->apart) > 0)
+     """&& (ngx_msec_int_t) (op->sent - s->apart) > 0)
     {
-        s->apart = flight->sent;""",
+        s->apart = op->sent;""",
      """&& (ngx_msec_int_t) (s->replied - s->apart) > 0)
     {
         s->apart = s->replied;""", ('--sessions', 4000)),
@@ -845,11 +834,11 @@ MUTANTS = [
 
     ('a transaction that failed is in flight for ever',
      'zk/session.c:zkl_session_landed',
-     '    if (flight->counted) {',
-     '    if (flight->counted && flight->code == 0) {', 500),
+     's->writes -= op->gather;',
+     's->writes -= (op->gather && op->code == 0);', 500),
 
     ('the bytes of a list are given back as they were estimated',
-     'zk/turns.c:zkl_turns_note', '    op->bytes = bytes;\n', '', 500),
+     'zk/turns.c:zkl_turns_answered', '    op->bytes = bytes;\n', '', 500),
 
     ('an operation that was dropped counts no byte',
      'zk/turns.c:zkl_turns_drop',
@@ -860,15 +849,15 @@ MUTANTS = [
      '    s->watch_bytes -= key.len + s->conf->chroot.len + 4;\n', '', 500),
 
     ('a write before the last look serves as the barrier', 'zk/turns.c',
-     """        list->fresh = 1;
-        list->flight.number = op->flight.number;
-""", '        list->fresh = 1;\n', 2000),
+     """                list->fresh = 1;
+                list->number = op->number;
+""", '                list->fresh = 1;\n', 2000),
 
     ('a list that others share is fresh for the first only', 'zk/turns.c',
-     """    if (op->fresh) {
-        list->fresh = 1;
-        list->flight.number = op->flight.number;
-    }
+     """            if (op->fresh) {
+                list->fresh = 1;
+                list->number = op->number;
+            }
 """, '', 2000),
 
     ('a list that others share sets no watch for them', 'zk/turns.c',
@@ -1009,9 +998,9 @@ MUTANTS = [
 
     ('what was gathered is counted twice',
      'zk/session.c:zkl_session_flush_pending',
-     """        ngx_queue_remove(q);
-        s->npending--;
-""", '        ngx_queue_remove(q);\n', 500),
+     """            op = zkl_op_pop(&s->pending);
+            s->npending--;
+""", '            op = zkl_op_pop(&s->pending);\n', 500),
 
     # what waits, and nothing wakes
 
@@ -1034,7 +1023,7 @@ MUTANTS = [
 """, '', 1000),
 
     ('after a write that was refused the next is not due at once',
-     'zk/session.c:zkl_session_written',
+     'zk/session.c:zkl_session_heard',
      's->wrote = s->proves - 1;', 's->wrote = s->proves;', 1000),
 
     ('a change that was seen is handled after the connection broke',
@@ -1042,12 +1031,12 @@ MUTANTS = [
      '    lock->handled = lock->bumped ? 0 : lock->handled;\n', '', 60000),
 
     ('writes that are refused hold the barriers off',
-     'zk/session.c:zkl_session_wrote',
-     's->rejected != 0', '0', ('--sessions', 6000)),
+     'zk/session.c:zkl_session_submit',
+     's->rejected == 0', '1', ('--sessions', 6000)),
 
     ('a read is sent behind a write that is refused',
-     'zk/session.c:zkl_session_take_turns',
-     'op->flight.number >= s->sure', 'op->flight.number == s->written', 6000),
+     'zk/session.c:zkl_session_read_handler',
+     'op->number >= s->sure', 'op->number == s->written', 6000),
 
     # without memory
 

@@ -58,7 +58,7 @@ make(zkl_op_e type, zkl_turn_e turn, const char *path)
     op->turn = turn;
     op->path.data = (u_char *) path;
     op->path.len = strlen(path);
-    ngx_queue_init(&op->sharers);
+    ngx_queue_init(&op->ops);
 
     return op;
 }
@@ -113,6 +113,24 @@ answer(zkl_op_t *op, size_t bytes, ngx_msec_t now)
     op->nchildren = 1;
 
     zkl_turns_answered(&turns, op, now);
+}
+
+
+/* Takes an operation that shares the list of op; NULL: none is left. */
+
+static zkl_op_t *
+sharer(zkl_op_t *op)
+{
+    ngx_queue_t  *q;
+
+    if (ngx_queue_empty(&op->ops)) {
+        return NULL;
+    }
+
+    q = ngx_queue_head(&op->ops);
+    ngx_queue_remove(q);
+
+    return ngx_queue_data(q, zkl_op_t, queue);
 }
 
 
@@ -344,7 +362,7 @@ test_shared(void **state)
     (void) state;
 
     op = list("/a");
-    op->flight.number = 0;
+    op->number = 0;
 
     one = make(ZKL_OP_LIST, ZKL_TURN_CLAIM, "/a");
     one->watch = 1;
@@ -355,14 +373,14 @@ test_shared(void **state)
 
     two = make(ZKL_OP_LIST, ZKL_TURN_LOOK, "/a");
     two->fresh = 1;
-    two->flight.number = 7;
+    two->number = 7;
     zkl_turns_add(&turns, two);
 
     /* no older than the call of any of those that share */
 
     assert_true(op->watch);
     assert_true(op->fresh);
-    assert_int_equal(op->flight.number, 7);
+    assert_int_equal(op->number, 7);
 
     assert_ptr_equal(take(), op);
     assert_null(take());
@@ -376,19 +394,16 @@ test_shared(void **state)
 
     answer(op, 100, 1);
 
-    assert_ptr_equal(zkl_turns_sharer(op), one);
-    assert_int_equal(one->rc, ZKL_OK);
-    assert_ptr_equal(one->children, op->children);
-    assert_int_equal(one->nchildren, 1);
-    assert_ptr_equal(zkl_turns_sharer(op), two);
-    assert_null(zkl_turns_sharer(op));
+    assert_ptr_equal(sharer(op), one);
+    assert_ptr_equal(sharer(op), two);
+    assert_null(sharer(op));
 
     assert_ptr_equal(end(op), three);
 
     zkl_turns_add(&turns, three);
     assert_ptr_equal(take(), three);
-    assert_ptr_equal(zkl_turns_sharer(three), four);
-    assert_null(zkl_turns_sharer(three));
+    assert_ptr_equal(sharer(three), four);
+    assert_null(sharer(three));
     assert_null(end(three));
 
     assert_int_equal(turns.bytes, 0);
@@ -429,9 +444,8 @@ test_dropped(void **state)
 
     op->rc = ZKL_UNSENT;
     zkl_turns_answered(&turns, op, 1);
-    assert_ptr_equal(zkl_turns_sharer(op), one);
-    assert_int_equal(one->rc, ZKL_UNSENT);
-    assert_null(zkl_turns_sharer(op));
+    assert_ptr_equal(sharer(op), one);
+    assert_null(sharer(op));
     assert_ptr_equal(end(op), two);
 
     assert_int_equal(turns.bytes, 0);
