@@ -3097,10 +3097,6 @@ zkl_claim_forget(zkl_claim_t *claim)
     zkl_view_remove(&lock->view, &claim->entry);
     zkl_lock_forget(lock);
 
-    if (lock->node) {
-        zkl_node_next(claim);
-    }
-
     zkl_lock_leave(lock, claim);
     zkl_lock_bury(worker, claim);
 
@@ -4116,10 +4112,6 @@ zkl_claim_done(zkl_claim_t *claim)
         claim->replace = NULL;
     }
 
-    if (lock->node) {
-        zkl_node_next(claim);
-    }
-
     zkl_record_end(worker->zone, claim->id.record);
 
     if (claim->lost) {
@@ -4478,7 +4470,6 @@ zkl_claim_requeue(zkl_claim_t *claim)
     claim->requeued = 1;
     ngx_memzero(&claim->said, sizeof(zkl_said_t));
     claim->single = !claim->terms.keyed;
-    claim->offer = ZKL_NO_OFFER;
     claim->told &= ~ZKL_TOLD_WAITS;
 
     zkl_claim_start(claim);

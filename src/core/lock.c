@@ -282,14 +282,9 @@ zkl_lock_layout(zkl_lock_t *lock, ngx_uint_t node)
 
     /* the view describes the other layout */
 
-    zkl_node_leave(lock);
     zkl_lock_forget(lock);
 
     lock->node = (node != 0);
-
-    if (node) {
-        zkl_node_init(lock);
-    }
 
     return NGX_OK;
 }
@@ -390,7 +385,6 @@ zkl_lock_free(zkl_lock_t *lock)
     }
 
     zkl_view_forget(&lock->view, zkl_lock_gone, lock);
-    zkl_node_leave(lock);
 
     if (lock->reread.timer_set) {
         ngx_del_timer(&lock->reread);
@@ -557,7 +551,6 @@ zkl_lock_discard(zkl_lock_t *lock)
         zkl_claim_discard(ngx_queue_data(q, zkl_claim_t, queue));
     }
 
-    zkl_node_leave(lock);
     zkl_lock_unpost(lock);
 
     if (lock->soon.timer_set) {
@@ -594,7 +587,10 @@ zkl_lock_sweep(zkl_lock_t *lock)
         zkl_lock_list(lock);
     }
 
-    zkl_node_sweep(lock);
+    if (lock->blind) {
+        lock->blind = 0;
+        lock->waits = 0;
+    }
 
     if (lock->nkeen != 0 || lock->node) {
         zkl_lock_tell(lock, zkl_claim_sweep);

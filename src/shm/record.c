@@ -453,12 +453,6 @@ zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
     ngx_memory_barrier();
 
     cell->state = ZKL_RECORD_HELD;
-
-    ngx_memory_barrier();
-
-    if (cell->mode == ZKL_NODE) {
-        zkl_doorbell_watchers(zone->map, record, 0);
-    }
 }
 
 
@@ -614,7 +608,7 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
 
     /* end() has rung for locks */
 
-    if (!ended || cell->mode == ZKL_NODE) {
+    if (!ended) {
         zkl_doorbell_watchers(zone->map, record, 1);
 
     } else {
