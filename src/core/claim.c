@@ -2438,10 +2438,10 @@ zkl_claim_take_handler(zkl_op_t *op)
         return;
     }
 
-    if (op->rc == ZKL_NO_NODE
-        || (op->rc == ZKL_OK && claim->lock->node
-            && !zkl_node_of(claim, op)))
-    {
+    zkl_node_check(claim, op);
+
+    if (op->rc == ZKL_NO_NODE) {
+
         /*
          * The gate is the first create of a session, and shows whether
          * ZooKeeper has lost data.
@@ -3385,10 +3385,9 @@ zkl_claim_reread_handler(zkl_op_t *op)
     claim = op->data;
     claim->op = NULL;
 
-    if (op->rc == ZKL_NO_NODE
-        || (op->rc == ZKL_OK && claim->lock->node
-            && !zkl_node_of(claim, op)))
-    {
+    zkl_node_check(claim, op);
+
+    if (op->rc == ZKL_NO_NODE) {
         zkl_claim_changed(claim, 1);
         return;
     }
@@ -3971,7 +3970,9 @@ zkl_claim_look_handler(zkl_op_t *op)
 
     claim = op->data;
 
-    if (op->rc == ZKL_OK && zkl_node_of(claim, op)) {
+    zkl_node_check(claim, op);
+
+    if (op->rc == ZKL_OK) {
         delete = zkl_claim_op(claim, ZKL_OP_DELETE, NULL,
                               zkl_claim_delete_handler);
 
@@ -3982,9 +3983,6 @@ zkl_claim_look_handler(zkl_op_t *op)
         }
 
         op->rc = ZKL_UNSENT;
-
-    } else if (op->rc == ZKL_OK) {
-        op->rc = ZKL_NO_NODE;
     }
 
     zkl_claim_delete_handler(op);
@@ -4336,14 +4334,11 @@ zkl_claim_found_handler(zkl_op_t *op)
 
     lock = claim->lock;
 
+    zkl_node_check(claim, op);
+
     switch (op->rc) {
 
     case ZKL_OK:
-
-        if (lock->node && !zkl_node_of(claim, op)) {
-            zkl_lock_list(lock);
-            break;
-        }
 
         if (zkl_zone_key(lock->worker->zone, &key) == NGX_OK
             && op->owner != key.id)

@@ -36,7 +36,6 @@
 static ngx_uint_t zkl_node_fits(zkl_op_t *op);
 static void zkl_node_watch_handler(zkl_op_t *op);
 static void zkl_node_look_handler(zkl_op_t *op);
-static ngx_int_t zkl_node_note(zkl_call_t *call, zkl_op_t *op);
 
 
 ngx_uint_t
@@ -53,14 +52,16 @@ zkl_node_is(const zkl_id_t *id, zkl_op_t *op)
 }
 
 
-ngx_uint_t
-zkl_node_of(zkl_claim_t *claim, zkl_op_t *op)
+void
+zkl_node_check(zkl_claim_t *claim, zkl_op_t *op)
 {
     zkl_id_t  id;
 
     id = zkl_claim_id(claim);
 
-    return zkl_node_is(&id, op);
+    if (op->rc == ZKL_OK && claim->lock->node && !zkl_node_is(&id, op)) {
+        op->rc = ZKL_NO_NODE;
+    }
 }
 
 
@@ -241,7 +242,7 @@ zkl_node_observe(zkl_lock_t *lock, zkl_op_t *op, zkl_observed_t *observed)
 
     zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    if (!cdata.has_id || !zkl_node_is(&cdata.id, op)) {
+    if (!cdata.has_id || !zkl_node_fits(op)) {
         return 0;
     }
 
@@ -340,7 +341,10 @@ zkl_node_look(zkl_call_t *call)
 static void
 zkl_node_look_handler(zkl_op_t *op)
 {
-    zkl_call_t  *call;
+    zkl_call_t        *call;
+    zkl_info_t        *info;
+    zkl_record_t       record;
+    zkl_claim_data_t   cdata;
 
     call = op->data;
 
@@ -348,80 +352,39 @@ zkl_node_look_handler(zkl_op_t *op)
         goto done;
     }
 
-    switch (op->rc) {
-
-    case ZKL_OK:
-
-        if (!zkl_node_fits(op)) {
-            zkl_call_tell(call, ZKL_CALL_LAYOUT);
-            break;
-        }
-
-        zkl_call_tell(call, zkl_node_note(call, op) == NGX_OK
-                      ? ZKL_CALL_OK
-                      : ZKL_CALL_FAILED);
-        break;
-
-    case ZKL_NO_NODE:
+    if (op->rc == ZKL_NO_NODE) {
         zkl_call_tell(call, ZKL_CALL_FREE);
-        break;
+        goto done;
+    }
 
-    default:
+    if (op->rc != ZKL_OK) {
         zkl_call_failed(call, op->rc);
-        break;
+        goto done;
     }
 
-done:
-
-    zkl_call_op_end(call);
-}
-
-
-ngx_uint_t
-zkl_node_asked(zkl_call_t *call, zkl_op_t *op)
-{
-    u_char  buf[ZKL_NODE_NAME];
-
-    if (call->name.len == 0) {
-        return zkl_node_is(&call->token.id, op);
+    if (!zkl_node_fits(op)) {
+        zkl_call_tell(call, ZKL_CALL_LAYOUT);
+        goto done;
     }
-
-    (void) ngx_sprintf(buf, "%016xL", op->czxid);
-
-    return call->name.len == sizeof(buf)
-           && ngx_memcmp(call->name.data, buf, sizeof(buf)) == 0;
-}
-
-
-static ngx_int_t
-zkl_node_note(zkl_call_t *call, zkl_op_t *op)
-{
-    u_char            buf[ZKL_NODE_NAME];
-    zkl_claim_data_t  cdata;
-    zkl_info_t       *info;
-    zkl_record_t      record;
 
     if (zkl_call_infos(call, 1) != NGX_OK) {
-        return NGX_ERROR;
+        zkl_call_tell(call, ZKL_CALL_FAILED);
+        goto done;
     }
 
     info = &call->infos[0];
 
-    if (zkl_call_note(info, op) != NGX_OK) {
-        return NGX_ERROR;
+    info->name.data = ngx_alloc(ZKL_NODE_NAME, call->worker->log);
+
+    if (info->name.data == NULL || zkl_call_note(info, op) != NGX_OK) {
+        zkl_call_tell(call, ZKL_CALL_FAILED);
+        goto done;
     }
 
     /* the path is the same for all claims of the lock: the czxid is the name */
 
-    (void) ngx_sprintf(buf, "%016xL", op->czxid);
-
-    info->name.data = ngx_alloc(sizeof(buf), call->worker->log);
-    if (info->name.data == NULL) {
-        return NGX_ERROR;
-    }
-
-    info->name.len = sizeof(buf);
-    ngx_memcpy(info->name.data, buf, sizeof(buf));
+    (void) ngx_sprintf(info->name.data, "%016xL", op->czxid);
+    info->name.len = ZKL_NODE_NAME;
 
     zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
@@ -446,5 +409,25 @@ zkl_node_note(zkl_call_t *call, zkl_op_t *op)
     call->holders = 1;
     call->etag = (uint64_t) op->czxid;
 
-    return NGX_OK;
+    zkl_call_tell(call, ZKL_CALL_OK);
+
+done:
+
+    zkl_call_op_end(call);
+}
+
+
+ngx_uint_t
+zkl_node_asked(zkl_call_t *call, zkl_op_t *op)
+{
+    u_char  buf[ZKL_NODE_NAME];
+
+    if (call->name.len == 0) {
+        return zkl_node_is(&call->token.id, op);
+    }
+
+    (void) ngx_sprintf(buf, "%016xL", op->czxid);
+
+    return call->name.len == sizeof(buf)
+           && ngx_memcmp(call->name.data, buf, sizeof(buf)) == 0;
 }

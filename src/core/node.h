@@ -19,8 +19,11 @@
  */
 ngx_uint_t zkl_node_is(const zkl_id_t *id, zkl_op_t *op);
 
-/* The same for the worker's claim. */
-ngx_uint_t zkl_node_of(zkl_claim_t *claim, zkl_op_t *op);
+/*
+ * op has read the znode of the claim: the znode of another claim of a one-node
+ * lock is none of the claim's, so op->rc becomes ZKL_NO_NODE.
+ */
+void zkl_node_check(zkl_claim_t *claim, zkl_op_t *op);
 
 
 /* for the lock */
