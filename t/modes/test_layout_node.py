@@ -681,24 +681,6 @@ def test_an_adopted_lock_that_others_delete(pair, plain, tree):
         plain.drop(here.znode(name))
 
 
-def test_the_contender_dies(start, plain, zookeeper):
-    """A sibling has the lock long before the dead worker's session is over."""
-    gateway = start(session_timeout="60s")
-    dying, staying = gateway.worker_pids()
-    path = gateway.znode("u")
-    assert plain.take(path)
-    first = gateway.begin("u", worker=dying, wait="30s")
-    wait_until(lambda: waits_at(zookeeper, path) == 1, SOON, "the watch")
-    second = gateway.begin("u", worker=staying, wait="30s")
-    time.sleep(0.2)
-    gateway.kill_worker(dying)
-    with pytest.raises((Gone, OSError)):
-        first.response(SOON)
-    plain.drop(path)
-    token = grant(second.response(SOON), "u")["token"]
-    assert gateway.release("u", token).status == 204
-
-
 def test_dies_between_create_and_answer(start, zookeeper, start_proxy, tree):
     """No client was told of the grant, so the grant is undone."""
     gates = set(tree.children(GATES))
