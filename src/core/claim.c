@@ -2387,10 +2387,10 @@ zkl_claim_take_handler(zkl_op_t *op)
         return;
     }
 
-    if (op->rc == ZKL_NO_NODE
-        || (op->rc == ZKL_OK && claim->lock->node
-            && !zkl_node_of(claim, op)))
-    {
+    zkl_node_check(claim, op);
+
+    if (op->rc == ZKL_NO_NODE) {
+
         /*
          * The gate is the first create of a session, and shows whether
          * ZooKeeper has lost data.
@@ -3258,10 +3258,9 @@ zkl_claim_reread_handler(zkl_op_t *op)
     claim = op->data;
     claim->op = NULL;
 
-    if (op->rc == ZKL_NO_NODE
-        || (op->rc == ZKL_OK && claim->lock->node
-            && !zkl_node_of(claim, op)))
-    {
+    zkl_node_check(claim, op);
+
+    if (op->rc == ZKL_NO_NODE) {
         zkl_claim_changed(claim, 1);
         return;
     }
@@ -3792,7 +3791,9 @@ zkl_claim_look_handler(zkl_op_t *op)
 
     claim = op->data;
 
-    if (op->rc == ZKL_OK && zkl_node_of(claim, op)) {
+    zkl_node_check(claim, op);
+
+    if (op->rc == ZKL_OK) {
         delete = zkl_claim_op(claim, ZKL_OP_DELETE, NULL,
                               zkl_claim_delete_handler);
 
@@ -3803,9 +3804,6 @@ zkl_claim_look_handler(zkl_op_t *op)
         }
 
         op->rc = ZKL_UNSENT;
-
-    } else if (op->rc == ZKL_OK) {
-        op->rc = ZKL_NO_NODE;
     }
 
     zkl_claim_delete_handler(op);
@@ -3965,10 +3963,6 @@ zkl_claim_stop(zkl_claim_t *claim)
     }
 
     zkl_claim_stop_replace(claim);
-
-    if (lock->node) {
-        zkl_node_next(claim);
-    }
 
     worker->claims[claim->id.record] = NULL;
 
@@ -4181,14 +4175,11 @@ zkl_claim_found_handler(zkl_op_t *op)
 
     lock = claim->lock;
 
+    zkl_node_check(claim, op);
+
     switch (op->rc) {
 
     case ZKL_OK:
-
-        if (lock->node && !zkl_node_of(claim, op)) {
-            zkl_lock_list(lock);
-            break;
-        }
 
         if (zkl_zone_key(lock->worker->zone, &key) == NGX_OK
             && op->owner != key.id)
@@ -4316,7 +4307,6 @@ zkl_claim_requeue(zkl_claim_t *claim)
     claim->czxid = 0;
     ngx_memzero(&claim->said, sizeof(zkl_said_t));
     claim->single = !claim->terms.keyed;
-    claim->offer = ZKL_NO_OFFER;
     claim->told = (claim->told & ~ZKL_TOLD_WAITS) | ZKL_TOLD_REQUEUED;
 
     zkl_claim_start(claim);

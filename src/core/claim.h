@@ -184,16 +184,6 @@ typedef enum {
 } zkl_lasting_e;
 
 
-/* in the one-node layout, what the record of a claim in START says */
-
-typedef enum {
-    ZKL_NO_OFFER = 0,
-    ZKL_OFFER_WAITS,                    /* since when the claim waits */
-    ZKL_OFFER_CONTENDS                  /* and that the claim may make the
-                                           znode */
-} zkl_offer_e;
-
-
 /*
  * What the client asked for; the terms of a claim do not change.
  *
@@ -247,7 +237,6 @@ struct zkl_claim_s {
                                                        claim is done */
     zkl_time_e                         time;
     zkl_lasting_e                      lasting;
-    zkl_offer_e                        offer;
     ngx_uint_t                         told;        /* ZKL_TOLD_... */
 
     zkl_op_t                          *op;          /* under way, or NULL */

@@ -244,14 +244,9 @@ zkl_lock_layout(zkl_lock_t *lock, ngx_uint_t node)
 
     /* the view describes the other layout */
 
-    zkl_node_leave(lock);
     zkl_lock_forget(lock);
 
     lock->node = (node != 0);
-
-    if (node) {
-        zkl_node_init(lock);
-    }
 
     return NGX_OK;
 }
@@ -519,7 +514,6 @@ zkl_lock_discard(zkl_lock_t *lock)
         zkl_claim_discard(ngx_queue_data(q, zkl_claim_t, queue));
     }
 
-    zkl_node_leave(lock);
     zkl_lock_unpost(lock);
 
     if (lock->soon.timer_set) {
@@ -595,7 +589,10 @@ zkl_lock_sweep(zkl_lock_t *lock)
         zkl_lock_list(lock);
     }
 
-    zkl_node_sweep(lock);
+    if (lock->blind) {
+        lock->blind = 0;
+        lock->waits = 0;
+    }
 
     all = (lock->nkeen != 0 || lock->node);
 

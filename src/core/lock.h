@@ -122,11 +122,8 @@ struct zkl_lock_s {
     unsigned                           node:1;      /* the lock is one znode */
     unsigned                           waits:1;     /* node: another claim has
                                                        the znode */
-    unsigned                           blind:1;     /* waits, without a watch */
-    unsigned                           ahead:1;     /* sub's claim has the
-                                                       lock, or is next */
-
-    zkl_subscription_t                 sub;         /* to the claim before */
+    unsigned                           blind:1;     /* waits, without a watch:
+                                                       until the next sweep */
 };
 
 

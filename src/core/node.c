@@ -4,22 +4,22 @@
  *
  * The client that makes the lock's znode, an ephemeral, has the lock; all other
  * clients wait until the znode is deleted.  A release therefore wakes all
- * waiters, and no order among gateways exists.  Within a gateway a single claim
- * contends at a time; the other claims wait in START, in order of arrival.  A
- * worker keeps its claims in a list; the sequence index has the record of each
- * worker's first claim, and the record tells since when that claim waits.  The
- * claim that has waited longest contends, unless a claim of the gateway
- * contends already or has the lock.  The worker of a claim that does not
- * contend subscribes to the record of the claim before.  Should two claims
- * contend, the second create finds the znode, and that claim waits.
+ * waiters, and there is no order among gateways, nor among the workers of a
+ * gateway.  Of a worker's claims the first contends, and the rest wait in START
+ * in order of arrival; none contends while a claim of this worker has, or may
+ * have, the znode.
  *
  * A claim that contends creates the znode.  If the znode exists already, the
- * worker reads the znode with a watch, and tries to create the znode again when
- * the watch fires.  Once created, the claim is the only claim of the lock's
- * view, and goes on as in the other layout; but the znode's name does not say
- * which claim made the znode.  So the id is in the data, and the worker
- * compares the id before a write or a delete, which names the version that was
- * read, unless the znode has been watched since the create.
+ * worker reads the znode with a watch, and the worker's first claim creates the
+ * znode again when the watch fires, when the connection is back, or when the
+ * read has found no znode.  A create or a read that failed is sent again by the
+ * sweep, as is a read for which the session had no room for a watch.
+ *
+ * Once created, the claim is the only claim of the lock's view, and goes on as
+ * in the other layout; but the znode's name does not say which claim made the
+ * znode.  So the id is in the data, and the worker compares the id before a
+ * write or a delete, which names the version that was read, unless the znode
+ * has been watched since the create.
  *
  * The event loop runs all code here.
  */
@@ -27,7 +27,6 @@
 
 #include "core/node.h"
 #include "core/adopt.h"
-#include "shm/seq_index.h"
 
 
 /* the digits of a czxid */
@@ -35,16 +34,8 @@
 
 
 static ngx_uint_t zkl_node_fits(zkl_op_t *op);
-static zkl_claim_t *zkl_node_first(zkl_lock_t *lock, ngx_uint_t *busy);
-static void zkl_node_offer(zkl_claim_t *claim, zkl_offer_e offer);
-static ngx_int_t zkl_node_waits(zkl_lock_t *lock, zkl_record_t *record);
-static void zkl_node_sub_handler(zkl_subscription_t *sub);
-static void zkl_node_watch(zkl_lock_t *lock);
 static void zkl_node_watch_handler(zkl_op_t *op);
-static ngx_uint_t zkl_node_taken(zkl_lock_t *lock);
-static void zkl_node_places(zkl_lock_t *lock);
 static void zkl_node_look_handler(zkl_op_t *op);
-static ngx_int_t zkl_node_note(zkl_call_t *call, zkl_op_t *op);
 
 
 ngx_uint_t
@@ -61,14 +52,16 @@ zkl_node_is(const zkl_id_t *id, zkl_op_t *op)
 }
 
 
-ngx_uint_t
-zkl_node_of(zkl_claim_t *claim, zkl_op_t *op)
+void
+zkl_node_check(zkl_claim_t *claim, zkl_op_t *op)
 {
     zkl_id_t  id;
 
     id = zkl_claim_id(claim);
 
-    return zkl_node_is(&id, op);
+    if (op->rc == ZKL_OK && claim->lock->node && !zkl_node_is(&id, op)) {
+        op->rc = ZKL_NO_NODE;
+    }
 }
 
 
@@ -89,29 +82,18 @@ zkl_node_fits(zkl_op_t *op)
 
 
 void
-zkl_node_init(zkl_lock_t *lock)
-{
-    lock->sub.handler = zkl_node_sub_handler;
-}
-
-
-void
-zkl_node_leave(zkl_lock_t *lock)
-{
-    zkl_worker_unsubscribe(lock->worker, &lock->sub);
-}
-
-
-/* The first claim in START; busy: another claim has, or may have, the znode. */
-
-static zkl_claim_t *
-zkl_node_first(zkl_lock_t *lock, ngx_uint_t *busy)
+zkl_node_turn(zkl_lock_t *lock)
 {
     ngx_queue_t  *q;
     zkl_claim_t  *claim, *first;
 
+    if (lock->waits || lock->parent != NULL || lock->making != 0
+        || !zkl_session_ready(lock->worker->session))
+    {
+        return;
+    }
+
     first = NULL;
-    *busy = 0;
 
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
@@ -119,142 +101,28 @@ zkl_node_first(zkl_lock_t *lock, ngx_uint_t *busy)
     {
         claim = ngx_queue_data(q, zkl_claim_t, queue);
 
-        if (claim->state == ZKL_START) {
-            first = first ? first : claim;
-
-        } else if (claim->state != ZKL_DONE) {
-            *busy = 1;
-        }
-
-        if (first != NULL && *busy) {
-            break;
-        }
-    }
-
-    return first;
-}
-
-
-void
-zkl_node_turn(zkl_lock_t *lock)
-{
-    ngx_uint_t     busy, tries;
-    zkl_claim_t   *first;
-    zkl_record_t   record;
-    zkl_worker_t  *worker;
-
-    worker = lock->worker;
-
-    first = zkl_node_first(lock, &busy);
-
-    if (first == NULL || busy) {
-        zkl_worker_unsubscribe(worker, &lock->sub);
-        return;
-    }
-
-    if (!zkl_session_ready(worker->session)) {
-        return;
-    }
-
-    if (lock->sub.set || lock->making != 0 || lock->parent != NULL) {
-        return;
-    }
-
-    zkl_node_offer(first, ZKL_OFFER_WAITS);
-
-    for (tries = 0; tries < 3; tries++) {
-
-        if (zkl_seq_index_turn(worker->zone, &lock->sn.str, first->id.record,
-                               &record)
-            == NGX_OK)
-        {
-            break;
-        }
-
-        if (zkl_node_waits(lock, &record) == NGX_OK) {
+        if (claim->state != ZKL_START) {
             return;
         }
+
+        first = first ? first : claim;
     }
 
-    zkl_node_offer(first, ZKL_OFFER_CONTENDS);
-
-    if (!lock->waits) {
+    if (first != NULL) {
         zkl_claim_create(first);
     }
 }
 
 
-/* Writes to the record since when the claim waits, and whether it contends. */
-
-static void
-zkl_node_offer(zkl_claim_t *claim, zkl_offer_e offer)
-{
-    if (claim->offer >= offer) {
-        return;
-    }
-
-    claim->offer = offer;
-
-    zkl_record_publish(claim->lock->worker->zone, claim->id.record, 0,
-                       claim->started ? (int64_t) claim->started
-                                      : 1,
-                       offer == ZKL_OFFER_CONTENDS);
-}
-
-
-void
-zkl_node_next(zkl_claim_t *claim)
-{
-    ngx_uint_t    busy;
-    zkl_lock_t   *lock;
-    zkl_claim_t  *first;
-
-    lock = claim->lock;
-
-    first = zkl_node_first(lock, &busy);
-
-    if (first != NULL && !busy) {
-        zkl_node_offer(first, ZKL_OFFER_WAITS);
-        zkl_seq_index_put(lock->worker->zone, &lock->sn.str,
-                          (int64_t) lock->worker->zone->slot,
-                          first->id.record);
-    }
-}
-
-
-/* NGX_DECLINED: the record has ended meanwhile. */
-
-static ngx_int_t
-zkl_node_waits(zkl_lock_t *lock, zkl_record_t *record)
-{
-    zkl_id_t  id;
-
-    id = record->id;
-
-    if (zkl_record_watch(lock->worker->zone, &id, &lock->sn.str, record)
-        != ZKL_FOUND)
-    {
-        return NGX_DECLINED;
-    }
-
-    lock->ahead = (record->state != ZKL_RECORD_ENDED);
-
-    zkl_worker_subscribe(lock->worker, &lock->sub, id.record);
-
-    return NGX_OK;
-}
-
-
-static void
-zkl_node_sub_handler(zkl_subscription_t *sub)
-{
-    zkl_lock_post(ngx_queue_data(sub, zkl_lock_t, sub));
-}
-
+/*
+ * Reads the znode with a watch; the znode has to be a claim, which ends, but
+ * the holder does not matter.
+ */
 
 void
 zkl_node_exists(zkl_claim_t *claim)
 {
+    zkl_op_t    *op;
     zkl_lock_t  *lock;
 
     lock = claim->lock;
@@ -265,31 +133,13 @@ zkl_node_exists(zkl_claim_t *claim)
 
     if (claim->handler == NULL) {
         zkl_claim_done(claim);
-
-    } else {
-        zkl_node_watch(lock);
-    }
-}
-
-
-/*
- * Reads the znode with a watch; the znode has to be a claim, which ends, but
- * the holder does not matter.
- */
-
-static void
-zkl_node_watch(zkl_lock_t *lock)
-{
-    zkl_op_t  *op;
-
-    if (lock->parent != NULL) {
         return;
     }
 
     op = zkl_op_new(lock->worker->session, ZKL_OP_GET, &lock->sn.str, NULL,
                     NULL);
     if (op == NULL) {
-        /* the sweep tries again */
+        /* the sweep has the claim created again */
         return;
     }
 
@@ -356,7 +206,6 @@ done:
 void
 zkl_node_changed(zkl_lock_t *lock, ngx_uint_t deleted)
 {
-    ngx_uint_t    busy;
     ngx_queue_t  *q;
     zkl_claim_t  *claim;
 
@@ -376,32 +225,7 @@ zkl_node_changed(zkl_lock_t *lock, ngx_uint_t deleted)
         }
     }
 
-    /* the data were set: the znode still exists */
-
-    if (!deleted && zkl_node_first(lock, &busy) != NULL && !busy) {
-        zkl_node_watch(lock);
-    }
-
     zkl_lock_post(lock);
-}
-
-
-void
-zkl_node_sweep(zkl_lock_t *lock)
-{
-    if (!lock->node) {
-        return;
-    }
-
-    zkl_node_places(lock);
-    zkl_worker_unsubscribe(lock->worker, &lock->sub);
-
-    lock->ahead = 0;
-
-    if (lock->blind) {
-        lock->blind = 0;
-        lock->waits = 0;
-    }
 }
 
 
@@ -418,7 +242,7 @@ zkl_node_observe(zkl_lock_t *lock, zkl_op_t *op, zkl_observed_t *observed)
 
     zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    if (!cdata.has_id || !zkl_node_is(&cdata.id, op)) {
+    if (!cdata.has_id || !zkl_node_fits(op)) {
         return 0;
     }
 
@@ -440,17 +264,21 @@ zkl_node_observe(zkl_lock_t *lock, zkl_op_t *op, zkl_observed_t *observed)
 }
 
 
-/* Whether another claim surely has the lock, or is next. */
-
-static ngx_uint_t
-zkl_node_taken(zkl_lock_t *lock)
+void
+zkl_node_resolve(zkl_lock_t *lock)
 {
+    ngx_uint_t    n, taken, ready;
     ngx_queue_t  *q;
     zkl_claim_t  *claim;
 
-    if (lock->waits || (lock->sub.set && lock->ahead)) {
-        return 1;
-    }
+again:
+
+    n = 0;
+
+    /* whether another claim surely has the lock, or is next */
+
+    taken = lock->waits;
+    ready = zkl_session_ready(lock->worker->session);
 
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
@@ -458,31 +286,12 @@ zkl_node_taken(zkl_lock_t *lock)
     {
         claim = ngx_queue_data(q, zkl_claim_t, queue);
 
-        if (claim->state == ZKL_WAIT
-            || claim->state == ZKL_HELD
-            || claim->state == ZKL_EXPIRING
-            || (claim->state == ZKL_TAKE && claim->adoption != NULL
-                && !claim->ending && !zkl_adopt_ended(claim->adoption)))
-        {
-            return 1;
-        }
+        taken |= claim->state == ZKL_WAIT
+                 || claim->state == ZKL_HELD
+                 || claim->state == ZKL_EXPIRING
+                 || (claim->state == ZKL_TAKE && claim->adoption != NULL
+                     && !claim->ending && !zkl_adopt_ended(claim->adoption));
     }
-
-    return 0;
-}
-
-
-void
-zkl_node_resolve(zkl_lock_t *lock)
-{
-    ngx_uint_t    taken, ready;
-    ngx_queue_t  *q;
-    zkl_claim_t  *claim;
-
-again:
-
-    taken = zkl_node_taken(lock);
-    ready = zkl_session_ready(lock->worker->session);
 
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
@@ -493,6 +302,10 @@ again:
         if (claim->state != ZKL_START) {
             continue;
         }
+
+        /* of the claims that wait ahead only this worker's are known */
+
+        claim->place = n++;
 
         if (zkl_claim_expired(claim) && taken && ready) {
             zkl_claim_refuse(claim, ZKL_TIMED_OUT);
@@ -506,34 +319,9 @@ again:
             && !(claim->told & ZKL_TOLD_WAITS))
         {
             claim->told |= ZKL_TOLD_WAITS;
-            zkl_node_places(lock);
             claim->position = claim->place;
             zkl_claim_tell(claim, ZKL_EVENT_WAITS, NULL);
             goto again;
-        }
-    }
-}
-
-
-/* How many of this worker's claims wait ahead of each claim. */
-
-static void
-zkl_node_places(zkl_lock_t *lock)
-{
-    ngx_uint_t    n;
-    ngx_queue_t  *q;
-    zkl_claim_t  *claim;
-
-    n = 0;
-
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims);
-         q = ngx_queue_next(q))
-    {
-        claim = ngx_queue_data(q, zkl_claim_t, queue);
-
-        if (claim->state == ZKL_START) {
-            claim->place = n++;
         }
     }
 }
@@ -553,7 +341,11 @@ zkl_node_look(zkl_call_t *call)
 static void
 zkl_node_look_handler(zkl_op_t *op)
 {
-    zkl_call_t  *call;
+    u_char             buf[ZKL_NODE_NAME];
+    ngx_str_t          name;
+    zkl_call_t        *call;
+    zkl_info_t        *info;
+    zkl_claim_data_t   cdata;
 
     call = op->data;
 
@@ -561,28 +353,53 @@ zkl_node_look_handler(zkl_op_t *op)
         goto done;
     }
 
-    switch (op->rc) {
-
-    case ZKL_OK:
-
-        if (!zkl_node_fits(op)) {
-            zkl_call_tell(call, ZKL_CALL_LAYOUT);
-            break;
-        }
-
-        zkl_call_tell(call, zkl_node_note(call, op) == NGX_OK
-                      ? ZKL_CALL_OK
-                      : ZKL_CALL_FAILED);
-        break;
-
-    case ZKL_NO_NODE:
+    if (op->rc == ZKL_NO_NODE) {
         zkl_call_tell(call, ZKL_CALL_FREE);
-        break;
-
-    default:
-        zkl_call_failed(call, op->rc);
-        break;
+        goto done;
     }
+
+    if (op->rc != ZKL_OK) {
+        zkl_call_failed(call, op->rc);
+        goto done;
+    }
+
+    if (!zkl_node_fits(op)) {
+        zkl_call_tell(call, ZKL_CALL_LAYOUT);
+        goto done;
+    }
+
+    if (zkl_call_infos(call, 1) != NGX_OK) {
+        zkl_call_tell(call, ZKL_CALL_FAILED);
+        goto done;
+    }
+
+    info = &call->infos[0];
+
+    /* the path is the same for all claims of the lock: the czxid is the name */
+
+    name.data = buf;
+    name.len = ngx_sprintf(buf, "%016xL", op->czxid) - buf;
+
+    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
+
+    info->child.mode = ZKL_NODE;
+    info->child.has_id = cdata.has_id;
+    info->child.id = cdata.id;
+    info->held = 1;
+
+    if (zkl_call_copy(call, &info->name, &name) != NGX_OK
+        || zkl_call_describe(info, op) != NGX_OK)
+    {
+        zkl_call_tell(call, ZKL_CALL_FAILED);
+        goto done;
+    }
+
+    call->nknown = 1;
+    call->total = 1;
+    call->holders = 1;
+    call->etag = (uint64_t) op->czxid;
+
+    zkl_call_tell(call, ZKL_CALL_OK);
 
 done:
 
@@ -603,45 +420,4 @@ zkl_node_asked(zkl_call_t *call, zkl_op_t *op)
 
     return call->name.len == sizeof(buf)
            && ngx_memcmp(call->name.data, buf, sizeof(buf)) == 0;
-}
-
-
-static ngx_int_t
-zkl_node_note(zkl_call_t *call, zkl_op_t *op)
-{
-    u_char            buf[ZKL_NODE_NAME];
-    ngx_str_t         name;
-    zkl_claim_data_t  cdata;
-    zkl_info_t       *info;
-
-    if (zkl_call_infos(call, 1) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    info = &call->infos[0];
-
-    /* the path is the same for all claims of the lock: the czxid is the name */
-
-    name.data = buf;
-    name.len = ngx_sprintf(buf, "%016xL", op->czxid) - buf;
-
-    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
-
-    info->child.mode = ZKL_NODE;
-    info->child.has_id = cdata.has_id;
-    info->child.id = cdata.id;
-    info->held = 1;
-
-    if (zkl_call_copy(call, &info->name, &name) != NGX_OK
-        || zkl_call_describe(info, op) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    call->nknown = 1;
-    call->total = 1;
-    call->holders = 1;
-    call->etag = (uint64_t) op->czxid;
-
-    return NGX_OK;
 }

@@ -19,16 +19,19 @@
  */
 ngx_uint_t zkl_node_is(const zkl_id_t *id, zkl_op_t *op);
 
-/* The same for the worker's claim. */
-ngx_uint_t zkl_node_of(zkl_claim_t *claim, zkl_op_t *op);
+/*
+ * op has read the znode of the claim: the znode of another claim of a one-node
+ * lock is none of the claim's, so op->rc becomes ZKL_NO_NODE.
+ */
+void zkl_node_check(zkl_claim_t *claim, zkl_op_t *op);
 
 
 /* for the lock */
 
-void zkl_node_init(zkl_lock_t *lock);
-/* The lock is about to be freed. */
-void zkl_node_leave(zkl_lock_t *lock);
-/* Lets the lock's first claim contend, if no claim of the gateway is before. */
+/*
+ * Lets the first claim contend, unless a claim of this worker contends or has
+ * the lock, or the znode of another client is watched.
+ */
 void zkl_node_turn(zkl_lock_t *lock);
 /*
  * If another claim surely has the lock, tells the clients that have to know,
@@ -37,8 +40,6 @@ void zkl_node_turn(zkl_lock_t *lock);
 void zkl_node_resolve(zkl_lock_t *lock);
 /* The watch on the znode fired. */
 void zkl_node_changed(zkl_lock_t *lock, ngx_uint_t deleted);
-/* Runs each second. */
-void zkl_node_sweep(zkl_lock_t *lock);
 /*
  * Makes the znode that op, a GET, has read the only claim of a list; 0: the
  * claim is not this worker's.
@@ -51,8 +52,6 @@ ngx_uint_t zkl_node_observe(zkl_lock_t *lock, zkl_op_t *op,
 
 /* The claim's create found that the znode exists. */
 void zkl_node_exists(zkl_claim_t *claim);
-/* The claim is about to end: puts the next claim into the sequence index. */
-void zkl_node_next(zkl_claim_t *claim);
 
 
 /* for the call */

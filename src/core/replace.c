@@ -150,9 +150,9 @@ zkl_replace_read_handler(zkl_op_t *op)
     claim = replace->claim;
     lock = claim->lock;
 
-    if (op->rc == ZKL_NO_NODE
-        || (op->rc == ZKL_OK && lock->node && !zkl_node_of(claim, op)))
-    {
+    zkl_node_check(claim, op);
+
+    if (op->rc == ZKL_NO_NODE) {
         zkl_replace_look(replace);
         return;
     }

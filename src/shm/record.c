@@ -400,12 +400,6 @@ zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
     ngx_memory_barrier();
 
     cell->state = ZKL_RECORD_HELD;
-
-    ngx_memory_barrier();
-
-    if (cell->mode == ZKL_NODE) {
-        zkl_doorbell_watchers(zone->map, record, 0);
-    }
 }
 
 
@@ -522,9 +516,7 @@ zkl_record_end(zkl_zone_t *zone, uint32_t record)
         }
     }
 
-    /* in the one-node layout the watchers wait until the record is free */
-
-    zkl_doorbell_watchers(zone->map, record, cell->mode != ZKL_NODE);
+    zkl_doorbell_watchers(zone->map, record, 1);
 }
 
 

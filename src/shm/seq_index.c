@@ -26,9 +26,7 @@
 
 static uint32_t zkl_seq_index_index(zkl_zone_t *zone, ngx_str_t *path,
     int64_t seq);
-static uint32_t zkl_seq_index_record(zkl_zone_t *zone, uint32_t i);
 static ngx_uint_t zkl_seq_index_others(zkl_zone_t *zone);
-static ngx_uint_t zkl_seq_index_before(zkl_record_t *one, zkl_record_t *two);
 
 
 void
@@ -64,11 +62,12 @@ ngx_int_t
 zkl_seq_index_find(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
     zkl_record_t *copy)
 {
-    uint32_t  record;
+    ngx_atomic_uint_t  entry;
 
-    record = zkl_seq_index_record(zone, zkl_seq_index_index(zone, path, seq));
+    entry = zone->map->seq_index[zkl_seq_index_index(zone, path, seq)];
 
-    if (zkl_record_copy(zone, record, path, copy) != NGX_OK
+    if ((entry & ZKL_AWAITED)
+        || zkl_record_copy(zone, (uint32_t) entry - 1, path, copy) != NGX_OK
         || copy->seq != seq || copy->forsaken
         || copy->state == ZKL_RECORD_OPEN)
     {
@@ -118,20 +117,13 @@ zkl_seq_index_await(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
 void
 zkl_seq_index_clear(zkl_zone_t *zone)
 {
-    uint32_t            i;
-    zkl_cell_t         *cell;
-    ngx_atomic_uint_t   entry;
+    uint32_t           i;
+    ngx_atomic_uint_t  entry;
 
     for (i = 0; i < zone->map->nseq_index; i++) {
         entry = zone->map->seq_index[i];
 
-        if (entry == 0 || (entry & ZKL_AWAITED)) {
-            continue;
-        }
-
-        cell = zkl_layout_cell(zone->map, (uint32_t) entry - 1);
-
-        if (cell != NULL && cell->mode != ZKL_NODE) {
+        if (entry != 0 && !(entry & ZKL_AWAITED)) {
             (void) ngx_atomic_cmp_set(&zone->map->seq_index[i], entry, 0);
         }
     }
@@ -146,17 +138,6 @@ zkl_seq_index_index(zkl_zone_t *zone, ngx_str_t *path, int64_t seq)
     hash = ngx_crc32_long(path->data, path->len) + (uint32_t) seq;
 
     return hash & (uint32_t) (zone->map->nseq_index - 1);
-}
-
-
-static uint32_t
-zkl_seq_index_record(zkl_zone_t *zone, uint32_t i)
-{
-    ngx_atomic_uint_t  entry;
-
-    entry = zone->map->seq_index[i];
-
-    return (entry & ZKL_AWAITED) ? ZKL_NO_RECORD : (uint32_t) entry - 1;
 }
 
 
@@ -181,70 +162,4 @@ zkl_seq_index_others(zkl_zone_t *zone)
     }
 
     return 0;
-}
-
-
-ngx_int_t
-zkl_seq_index_turn(zkl_zone_t *zone, ngx_str_t *path, uint32_t record,
-    zkl_record_t *copy)
-{
-    uint32_t      hash, k;
-    ngx_uint_t    i, own;
-    zkl_record_t  next;
-
-    own = 1;
-    hash = ngx_crc32_long(path->data, path->len);
-
-    zkl_seq_index_put(zone, path, (int64_t) zone->slot, record);
-    ngx_memory_barrier();
-
-    if (zkl_record_copy(zone, record, path, copy) != NGX_OK) {
-        return NGX_OK;
-    }
-
-    for (i = 0; i < zone->map->nslots; i++) {
-
-        k = (hash + (uint32_t) i) & (uint32_t) (zone->map->nseq_index - 1);
-
-        record = zkl_seq_index_record(zone, k);
-
-        if (record == copy->id.record
-            || zkl_record_copy(zone, record, path, &next)
-               != NGX_OK
-            || next.mode != ZKL_NODE || next.czxid == 0
-            || next.state < ZKL_RECORD_WAITING
-            || !zkl_ahead(next.alive)
-            || zkl_record_read(zone, &next.id, path, &next)
-               != NGX_OK)
-        {
-            continue;
-        }
-
-        if (next.state != ZKL_RECORD_WAITING) {
-            *copy = next;
-            return NGX_BUSY;
-        }
-
-        if (zkl_seq_index_before(&next, copy)) {
-            *copy = next;
-            own = 0;
-        }
-    }
-
-    return own ? NGX_OK : NGX_BUSY;
-}
-
-
-static ngx_uint_t
-zkl_seq_index_before(zkl_record_t *one, zkl_record_t *two)
-{
-    if (one->index != two->index) {
-        return one->index > two->index;
-    }
-
-    if (one->czxid != two->czxid) {
-        return one->czxid < two->czxid;
-    }
-
-    return one->id.record < two->id.record;
 }

@@ -28,23 +28,10 @@ ngx_int_t zkl_seq_index_await(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
     uint32_t *record);
 
 /*
- * Forgets all claims but those of locks that are a single znode.  A connection
- * that broke may lead to a ZooKeeper that has lost data, and gives numbers that
- * claims of before had.
+ * Forgets all claims.  A connection that broke may lead to a ZooKeeper that has
+ * lost data, and gives numbers that claims of before had.
  */
 void zkl_seq_index_clear(zkl_zone_t *zone);
-
-/*
- * The same index, for a lock that is a single znode: each worker puts the
- * record of the worker's next claim there.  turn() puts an own waiting record
- * there and says whether that claim is next: NGX_OK, or NGX_BUSY and a copy of
- * the record whose claim has to end, or to be granted, before: the claim that
- * holds the lock, else a claim that contends already, else the claim that has
- * waited for longest.  While a record waits, czxid says since when, and index
- * whether the claim contends; czxid is 0 if the claim's worker is gone.
- */
-ngx_int_t zkl_seq_index_turn(zkl_zone_t *zone, ngx_str_t *path,
-    uint32_t record, zkl_record_t *copy);
 
 
 #endif /* _ZKL_SEQ_INDEX_H_INCLUDED_ */

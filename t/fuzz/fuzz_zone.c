@@ -281,7 +281,7 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
     own = zones[!k->dying];
     other = zones[k->dying];
 
-    switch (fuzz_below(in, 12)) {
+    switch (fuzz_below(in, 11)) {
 
     case 0:
         if (k->state == ZKL_RECORD_NEW) {
@@ -339,10 +339,6 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
     case 9:
         rule(zkl_record_watch(other, &k->id, path, &copy) == ZKL_FOUND,
              "watch");
-        break;
-
-    case 10:
-        (void) zkl_seq_index_turn(own, path, k->id.record, &copy);
         break;
 
     default:

@@ -105,9 +105,8 @@ MUTANTS = [
      "    if (record > map->ncells + 5000) {"),
     ("zone", RECORD, "        if (cell->slot != zone->slot) {",
      "        if (cell->slot == zone->slot) {"),
-    ("zone", RECORD, "            cell->seq = -1;\n\n"
-     "            if (cell->mode == ZKL_NODE) {",
-     "            if (cell->mode == ZKL_NODE) {"),
+    ("zone", RECORD, "            cell->seq = -1;\n            cell->gen++;",
+     "            cell->gen++;"),
     ("zone", ERRAND, "zkl_errand_copy(place, &errand);\n\n    if (!",
      "if (!"),
     ("zone", ERRAND, "zkl_place_set(word, ZKL_PLACE_LEFT)))",
