@@ -57,6 +57,8 @@ _numbers = itertools.count(1)
 def pytest_configure(config):
     config.addinivalue_line(
         "markers", "plain(why): not under the sanitizers, and why not")
+    config.addinivalue_line(
+        "markers", "shows(promise): for docs/promises.md")
 
 
 # the files that take longest: in a parallel run these come first

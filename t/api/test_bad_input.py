@@ -422,6 +422,7 @@ def test_body_byte_by_byte_is_refused_alike(gateway):
         problem(connection.response(), 400)
 
 
+@pytest.mark.shows("bad input is answered with 4xx, and harms nothing")
 def test_random_bodies(gateway):
     """No random body crashes a worker, and no claim stays."""
     generator = random.Random(2)

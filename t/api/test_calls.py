@@ -416,6 +416,7 @@ def test_release_at_another_worker_grants_the_next(gateway, name):
         gateway.release(name, response.token)
 
 
+@pytest.mark.shows("fencing tokens grow with each grant")
 def test_fencing_tokens_grow_over_workers(gateway, name):
     last = 0
     for _ in range(10):

@@ -403,6 +403,7 @@ def test_first_requests_for_a_free_lock(pair, tree, name, dice, mode):
         free(here, tree, name)
 
 
+@pytest.mark.shows("one `Idempotency-Key` has one claim")
 @pytest.mark.parametrize("taken", [False, True])
 def test_first_requests_at_once(pair, tree, name, dice, taken):
     """Every worker gets the key at almost the same time: there is one claim."""

@@ -550,6 +550,7 @@ def test_client_leaves_while_it_is_granted(pair, tree):
         wait_free(tree, here, NAMES)
 
 
+@pytest.mark.shows("a client that has left leaves no claim")
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_client_left_before_it_is_granted(pair, tree, how):
     """The worker hears of both at the same moment, and keeps no claim."""
@@ -1036,6 +1037,7 @@ class Visitors:
             room.judge()
 
 
+@pytest.mark.shows("of several locks all or none, and no deadlock")
 def test_load(pair, tree):
     """Many clients want the same locks, in opposite orders, at two gateways: no
     client waits for ever, and no client is in with another.
@@ -1071,6 +1073,7 @@ def test_opposite_orders(pair, tree):
     wait_free(tree, pair[0], ["a", "b"])
 
 
+@pytest.mark.shows("of several locks all or none, and no deadlock")
 def test_killed_under_load(sturdy, tree):
     """Workers die, and connections and answers break.  A lock that an answer
     told of stays held; locks whose answer was lost end with their lease.

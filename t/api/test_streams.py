@@ -587,6 +587,7 @@ def test_zookeeper_is_out_of_reach(private_zookeeper, start, connect_tree):
 
 # clients that leave
 
+@pytest.mark.shows("a lock that a connection holds ends with the connection")
 @every_format
 @pytest.mark.parametrize("leave", LEAVES)
 def test_client_leaves(gateway, tree, name, leave, accept):
@@ -887,6 +888,7 @@ def test_tls(start, tree, tmp_path):
 
 # workers that leave
 
+@pytest.mark.shows("a lock that a connection holds ends with the connection")
 def test_worker_dies(start, tree):
     """The lock is free as soon as another worker takes over."""
     gateway = start(workers=3)

@@ -87,6 +87,7 @@ def act(world, scenario, **how):
     return world.shortage.failed
 
 
+@pytest.mark.shows("no memory for a request harms no other request")
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("scenario", SCENARIOS,
                          ids=lambda scenario: scenario.__name__)

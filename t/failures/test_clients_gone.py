@@ -103,6 +103,7 @@ def test_holder_leaves_and_keeps_the_lock(gateway, tree):
         gateway.release("x", response.token)
 
 
+@pytest.mark.shows("a client that has left leaves no claim")
 @pytest.mark.parametrize("leave", LEAVES)
 def test_left_before_its_turn(gateway, tree, leave):
     """The worker learns of the client's end and of the claim's turn in the

@@ -84,6 +84,7 @@ def released(gateway, name, token, worker=None):
     return wait_until(ask, 20, "an answer to the release")
 
 
+@pytest.mark.shows("a held lock outlives its worker, and reloads")
 def test_held_locks(gateway, held, sessions):
     """Locks are renewed all the time, at living workers and at new workers."""
     held.spread(8)
@@ -530,6 +531,7 @@ def die_at_random(gateway, rng):
     return len(victims)
 
 
+@pytest.mark.shows("a lock is free when its reason is gone")
 def test_many_deaths(start, tree, sessions):
     """Workers die under load.  In the end the gateway's memory and ZooKeeper
     agree, and have no trace of the dead workers.

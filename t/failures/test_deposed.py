@@ -127,6 +127,7 @@ def never_held_after(men, moment):
             man.title, late)
 
 
+@pytest.mark.shows("no `held` is told after another client may have the lock")
 @pytest.mark.parametrize("role", ["leader", "follower"])
 @pytest.mark.parametrize("turn", range(ROUNDS))
 def test_one_holder(cut_off, spread, connect_tree, role, turn):

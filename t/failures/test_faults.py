@@ -301,6 +301,7 @@ ENDS = {"release": by_release, "sibling": by_release_at_a_sibling,
         "wait over": by_wait_that_ends}
 
 
+@pytest.mark.shows("a release that was answered with 204 was carried out")
 @pytest.mark.parametrize("how", [LOSE, UNANSWERED, SWALLOWED])
 @pytest.mark.parametrize("end", ENDS)
 def test_delete_without_an_answer(gateway, zookeeper, tree, proxy, end, how):

@@ -66,6 +66,7 @@ def world(request, tmp_path_factory, zookeeper, tree):
         yield world
 
 
+@pytest.mark.shows("no memory for a request harms no other request")
 @pytest.mark.parametrize("scenario", SCENARIOS,
                          ids=lambda scenario: scenario.__name__)
 def test_no_room_for_one_more(world, scenario):

@@ -80,6 +80,7 @@ def gateway(proxy, start_gateway):
 
 # the session ends and the gateway does not know
 
+@pytest.mark.shows("no `held` is told after another client may have the lock")
 @pytest.mark.parametrize("delay", [0.0, 0.3])
 def test_session_ends_behind_a_hole(gateway, proxy, zookeeper, tree, foreign,
                                     delay):
@@ -360,6 +361,7 @@ def ask_all(connections, name, token):
                                                        "ttl": "1h"})
 
 
+@pytest.mark.shows("no `held` is told after another client may have the lock")
 def test_worker_that_slept_too_long(start_gateway, zookeeper, tree, foreign):
     """The worker confirms no request that came while it slept."""
     gateway = start_gateway(session_timeout="%gs" % SHORT, metrics=True)
@@ -404,6 +406,7 @@ def test_worker_that_slept_too_long(start_gateway, zookeeper, tree, foreign):
     assert answers["DELETE"].status in (410, 503), answers
 
 
+@pytest.mark.shows("a release that was answered with 204 was carried out")
 def test_release_beside_a_worker_that_sleeps(start_gateway, tree, foreign):
     """The worker's session is over: the lock is lost, and another client may
     have it.

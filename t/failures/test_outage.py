@@ -121,6 +121,7 @@ def test_each_address_is_tried(zookeeper, start_gateway, start_proxy, number):
         proxy.kill()
 
 
+@pytest.mark.shows("each request that waits is answered")
 @pytest.mark.parametrize("how", ["stopped", "killed", "frozen"])
 def test_waiters_wait_on(private_zookeeper, start_gateway, connect_tree, how):
     private_zookeeper.start()
@@ -344,6 +345,7 @@ def test_another_server_takes_over(ensemble, start_gateway, connect_tree):
     release_by_turns(gateway, holder, waiters)
 
 
+@pytest.mark.shows("a durable lease outlives its session")
 def test_session_is_lost(zookeeper, tree, foreign, start_gateway,
                          start_proxy):
     """ZooKeeper was out of reach for longer than the session lives, and has

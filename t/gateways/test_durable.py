@@ -388,6 +388,7 @@ def release_after_death(here, there, tree, holder, waiter, granted):
     assert there.release("x", response.token).status == 204
 
 
+@pytest.mark.shows("a durable lease outlives its session")
 @ALL_MODES
 def test_every_mode_outlives_a_gateway(mortal, tree, mode):
     """The holder goes on holding, and releases at another gateway."""
@@ -623,6 +624,7 @@ def test_lease_ends_as_ever(pair, tree):
 
 # nginx ends and comes back
 
+@pytest.mark.shows("a durable lease outlives its session")
 @pytest.mark.parametrize("how", ["stop", "terminate", "kill"])
 def test_next_workers_find_it(start_gateway, tree, how):
     """The next workers find the leases of the last workers."""
@@ -689,6 +691,7 @@ def expired(zookeeper, sessions):
                "the sessions are over")
 
 
+@pytest.mark.shows("a durable lease outlives its session")
 @pytest.mark.parametrize("alone", [True, False],
                          ids=["alone", "beside another gateway"])
 def test_session_expires(start_gateway, start_proxy, zookeeper, tree, alone):

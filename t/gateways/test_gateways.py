@@ -390,6 +390,7 @@ def test_released_at_the_other(here_and_there, tree):
                 problem(gateway.inspect("x", worker=asked), 404)
 
 
+@pytest.mark.shows("a release that was answered with 204 was carried out")
 def test_released_while_the_znode_changes(start_gateway, start_proxy, zookeeper,
                                           tree):
     """The lock's znode changes between the read and the write of a release, as
@@ -519,6 +520,7 @@ def test_released_at_the_other_and_used_in_another_way(pair):
 
 # order
 
+@pytest.mark.shows("first come, first served")
 def test_first_come_first_served(pair, tree):
     """Grants come in order over all workers, at whatever gateway a release is.
     """
@@ -529,6 +531,7 @@ def test_first_come_first_served(pair, tree):
     tree.wait_claims(here.znode("x"), 0)
 
 
+@pytest.mark.shows("fencing tokens grow with each grant")
 def test_fencing_tokens_grow_over_gateways(pair):
     last = 0
     for gateway, worker in everywhere(*pair) * 2:
@@ -717,6 +720,7 @@ def test_gateway_that_granted_is_gone(start_gateway, zookeeper, tree):
     there.release("x", response.token)
 
 
+@pytest.mark.shows("a lease lasts as long as was told")
 def test_gateway_that_renewed_is_gone(start_gateway, tree):
     """The lease that the gateway told is kept all the same."""
     here = start_gateway()

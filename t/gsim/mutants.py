@@ -658,7 +658,7 @@ MUTANTS = [
      '        zkl_lock_list(lock);\n    }\n', 1000),
 
     ('the end of a claim rings no sibling', 'shm/record.c:zkl_record_end',
-     '    zkl_doorbell_watchers(zone->map, record, cell->mode != ZKL_NODE);\n',
+     '    zkl_doorbell_watchers(zone->map, record, 1);\n',
      '    ngx_memzero((void *) cell->watchers, sizeof(cell->watchers));\n',
      1000),
 

@@ -66,6 +66,7 @@ def test_shutdown_timeout(guarded, backend, tree):
     free(tree, gateway)
 
 
+@pytest.mark.shows("no claim of a guarded request is left")
 def test_worker_dies(guarded, backend, tree):
     """The claims of the worker are removed, the one that is held, too."""
     gateway = guarded()
@@ -146,6 +147,7 @@ def test_zookeeper_is_away_while_served(guarded, backend, zookeeper,
     free(tree, gateway)
 
 
+@pytest.mark.shows("a guarded request is served only while the lock is held")
 def test_session_is_lost(private_zookeeper, guarded, backend):
     """The request is cut off when the session is not sure to live."""
     private_zookeeper.start()

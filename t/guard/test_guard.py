@@ -10,6 +10,7 @@ from lib.guards import SOON, begin, free, log, lose
 from lib.process import wait_until
 
 
+@pytest.mark.shows("a guarded request is served only while the lock is held")
 def test_held_while_served(guarded, backend, tree):
     gateway = guarded()
     client = begin(gateway)
@@ -25,6 +26,7 @@ def test_held_while_served(guarded, backend, tree):
     assert line.fencing == line.fencings and int(line.fencing) > 0
 
 
+@pytest.mark.shows("a guarded request is served only while the lock is held")
 def test_waits_for_the_lock(guarded, backend, tree):
     gateway = guarded()
     held = gateway.hold("one")
@@ -57,6 +59,7 @@ def test_busy_to_the_end(guarded, backend, tree):
     assert log(gateway, next(asked)).outcome == "taken"
 
 
+@pytest.mark.shows("no claim of a guarded request is left")
 def test_client_leaves_while_waiting(guarded, backend, tree):
     gateway = guarded()
     held = gateway.hold("one")
@@ -69,6 +72,7 @@ def test_client_leaves_while_waiting(guarded, backend, tree):
     assert backend.idle()
 
 
+@pytest.mark.shows("no claim of a guarded request is left")
 def test_client_leaves_while_served(guarded, backend, tree):
     gateway = guarded()
     client = begin(gateway)
@@ -78,6 +82,7 @@ def test_client_leaves_while_served(guarded, backend, tree):
     free(tree, gateway)
 
 
+@pytest.mark.shows("a guarded request is served only while the lock is held")
 def test_lost_before_the_header(guarded, backend, tree):
     """503, and the upstream is cut off."""
     gateway = guarded()

@@ -10,6 +10,7 @@ import glob
 import json
 import os
 import re
+import subprocess
 
 import pytest
 
@@ -573,3 +574,10 @@ def test_readme_is_short():
 def test_clients_are_short(path):
     """A user reads a client whole before the client is copied."""
     assert len(read("clients/" + path).splitlines()) < 300
+
+
+def test_promises():
+    """docs/promises.md is what scripts/list-promises makes of the tests."""
+    made = subprocess.run([os.path.join(TOP, "scripts", "list-promises")],
+                          cwd=TOP, check=True, capture_output=True, text=True)
+    assert made.stdout == read("docs", "promises.md")

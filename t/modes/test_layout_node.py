@@ -704,6 +704,7 @@ def test_dies_between_create_and_answer(start, zookeeper, start_proxy, tree):
     assert gateway.release("ba", token).status == 204
 
 
+@pytest.mark.shows("no two holders, and no more than the mode allows")
 def test_many_deaths(start, tree, connect_tree, zookeeper):
     """Workers die under load; two clients never have the lock at once."""
     gateway = start(session_timeout="60s")
@@ -885,6 +886,7 @@ def test_it_outlives_its_gateway(start, tree, plain, how):
     assert there.release("d", token).status == 204
 
 
+@pytest.mark.shows("a durable lease outlives its session")
 def test_it_outlives_nginx(start, tree):
     """A gateway that starts again goes on with the lease."""
     gateway = start()

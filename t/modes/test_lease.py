@@ -7,6 +7,8 @@ granted, and a call with the old token is answered 410.
 
 import time
 
+import pytest
+
 from lib.checks import gone, grant, problem, wait_over
 from lib.client import lock_path
 from lib.tokens import claim_of
@@ -14,6 +16,7 @@ from lib.tokens import claim_of
 SOON = 20.0         # shorter than any lease that does not have to end
 
 
+@pytest.mark.shows("a lock is free when its reason is gone")
 def test_lease_ends_by_itself(gateway, tree):
     znode = gateway.znode("x")
     for worker in gateway.worker_pids():
@@ -100,6 +103,7 @@ def test_rest_of_a_lease_is_told(gateway):
     gateway.release("x", token)
 
 
+@pytest.mark.shows("a lease lasts as long as was told")
 def test_renewed_lease_goes_on(gateway, tree):
     """Each renewal counts from its own moment, at either worker."""
     workers = gateway.worker_pids()

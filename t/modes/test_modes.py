@@ -201,6 +201,7 @@ def test_readers_behind_a_waiting_writer_wait(line, mode):
     line.empty()
 
 
+@pytest.mark.shows("first come, first served")
 @pytest.mark.parametrize("order", ["RRWRRXRWWRRR", "WRWRWR", "XXRRRX",
                                    "RXRWRXRW"])
 def test_whole_line(line, order):
@@ -801,6 +802,7 @@ class Curators:
         return waiting.claim()
 
 
+@pytest.mark.shows("no two holders, and no more than the mode allows")
 @pytest.mark.parametrize("kinds", [["mutex"], ["read", "write"]])
 def test_load_with_curator(pair, tree, curator, kinds):
     """Half of the clients use Curator, half the gateway; some clients die."""

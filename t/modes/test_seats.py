@@ -1171,6 +1171,7 @@ class Visitors:
                                 for worker in gateway.worker_pids()}
 
 
+@pytest.mark.shows("no two holders, and no more than the mode allows")
 @pytest.mark.parametrize("permits", [1, 2, 3, 8])
 def test_load(pair, tree, permits):
     """Some clients hang up, die or are impatient.  There are never more holders

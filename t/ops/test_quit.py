@@ -95,6 +95,7 @@ def test_waiters(start, tree):
     granted_elsewhere(there, tree, last, holder)
 
 
+@pytest.mark.shows("a gateway that quits grants nothing any more")
 def test_rounds(start, tree):
     here, there = start(workers=3), start()
     for i in range(ROUNDS):
@@ -227,6 +228,7 @@ def test_one_znode(start, tree):
     assert there.release("x", response.token).status == 204
 
 
+@pytest.mark.shows("a gateway that quits grants nothing any more")
 def test_after_a_reload(start, tree):
     """The old workers' heirs are the new workers, which leave as well."""
     here, there = start(), start()
@@ -320,6 +322,7 @@ def test_amid_an_adoption(start, start_proxy, zookeeper, tree, how):
             assert gateway.release(name, holder.token).status == 204
 
 
+@pytest.mark.shows("a gateway that quits grants nothing any more")
 def test_sibling_is_told_late(start, tree):
     """The sibling counts as the heir until the sibling learns of the quit."""
     here, there = start(), start()

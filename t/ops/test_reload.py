@@ -46,6 +46,7 @@ def settled(gateway, sessions):
     sessions.wait(gateway.workers)
 
 
+@pytest.mark.shows("a held lock outlives its worker, and reloads")
 def test_held_locks(gateway, held, sessions):
     """Other workers than the granting workers renew, inspect and release."""
     held.spread(6)
@@ -99,6 +100,7 @@ def test_taken_locks_are_taken(gateway, held):
     held.release()
 
 
+@pytest.mark.shows("each request that waits is answered")
 @pytest.mark.parametrize("of", ["same worker", "sibling"])
 def test_waiter_of_an_old_worker(gateway, held, tree, sessions, of):
     """The waiter's own worker grants the lock to the waiter."""

@@ -61,6 +61,7 @@ def status_in_time(gateway, name, token):
                                if r.status != 503], 20, "an answer")[0]
 
 
+@pytest.mark.shows("a durable lease outlives its session")
 def test_again_and_again(gateway, held, sessions):
     """Every generation adds locks to the inherited locks."""
     for i, how in enumerate(["terminate", "kill", "stop", "kill",

@@ -9,6 +9,8 @@ import asyncio
 import itertools
 import random
 
+import pytest
+
 from lib.checks import grant
 from lib.client import AsyncConnection, ask, lock_path
 from lib.zookeeper import sequence
@@ -138,6 +140,7 @@ def test_more_looks_than_are_under_way(start_gateway, start_proxy, zookeeper):
     assert {answer.status for answer in asyncio.run(play())} == {404}
 
 
+@pytest.mark.shows("no two holders, and no more than the mode allows")
 def test_two_gateways(start_gateway, tree):
     """Two gateways on the same path: each must notice the other's claims."""
     gateways = [start_gateway(), start_gateway()]

@@ -105,6 +105,7 @@ def made_by(same, gateway, name):
 
 # a second user
 
+@pytest.mark.shows("with `zk_lock_auth`, another user cannot read or delete")
 @pytest.mark.parametrize("queued", [0, 30])
 def test_what_is_made_is_ours(start, same, stranger, queued):
     gateway = start(http=AUTH)

@@ -221,12 +221,14 @@ def read(path):
         return f.read()
 
 
+@pytest.mark.shows("no token in logs, lists, or answers to others")
 def test_nobody_else_is_told(run):
     _, secrets, seen = run
     for text in seen:
         secrets.absent(text)
 
 
+@pytest.mark.shows("no token in logs, lists, or answers to others")
 def test_logs(run):
     """Secrets in headers are in no access log and in no line of the module."""
     pair, secrets, _ = run
@@ -334,6 +336,7 @@ def with_token(gateway, path, token):
             yield method, gateway.call(method, "%s/%s" % (path, token), query)
 
 
+@pytest.mark.shows("a token does nothing to another claim, lock or root")
 def test_token_of_another_tenant(tenants, tree, root):
     """The lock of the same name at another root is free, and then held.
 
@@ -385,6 +388,7 @@ def test_made_over_tokens_are_as_the_gateway_makes_them(gateway):
         gateway.release(name, held.token)
 
 
+@pytest.mark.shows("a token does nothing to another claim, lock or root")
 def test_token_of_another_lock(gateway, tree):
     one, other = gateway.hold("x"), gateway.hold("y")
     for stolen in (one.token, for_lock(one.token, gateway.znode("y"))):
