@@ -10,6 +10,28 @@
  * function checks `session`.  `wakeup` is the connection that puts the slot's
  * descriptor into the loop.  All workers inherit the descriptors of the zone,
  * so a worker that leaves closes only a copy.
+ *
+ * A worker leaves after a reload, at a quit and at a stop.  From when nginx
+ * tells the idle connections, `wakeup` among them, the worker makes its leases
+ * durable, now and at each grant, and stays until that is done, for up to three
+ * seconds, and until its waiters were told.  Then the session is
+ *
+ *   left    if a successor comes that needs it: a worker of the same nginx that
+ *           stays, or that comes after the reload, which the master counts
+ *           before it starts the new workers.  The slot is an orphan then, and
+ *           a worker that stays is woken to adopt it.
+ *   closed  otherwise, and at a stop: ephemeral claims are free at once.
+ *
+ * At a quit all workers leave at nearly the same time.  So a worker notes first
+ * that it leaves, and looks then whether another stays; and one that leaves a
+ * slot makes the slot an orphan first, and wakes then a worker that stays, or
+ * else all that leave: the last worker adopts the orphans.  One that no reload
+ * has replaced leaves the session only for a claim that is not durable.
+ *
+ * A worker without a successor leaves for good: it grants no claim any more,
+ * and checks that before each grant.  The workers of a former reload count on
+ * the new workers, until a quit notes in the zone that these leave, too.  The
+ * last worker that leaves wakes the others, which look again.
  */
 
 
