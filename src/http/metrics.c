@@ -376,7 +376,6 @@ ngx_http_zk_lock_metrics_zone(ngx_buf_t *b, zkl_zone_t *zone)
 }
 
 
-
 /* A bound is in seconds, as libraries write them: "0.25", "1" or "+Inf". */
 
 static void

@@ -41,8 +41,6 @@ typedef struct {
 } ngx_http_zk_lock_page_header_t;
 
 
-
-
 static ngx_str_t  ngx_http_zk_lock_page_head =
     ngx_string(NGX_HTTP_ZK_LOCK_PAGE_HEAD);
 
