@@ -992,6 +992,8 @@ zkl_call_inspect_handler(zkl_op_t *op)
         goto done;
     }
 
+    /* without the record, because the child is not set so far */
+
     if (zkl_call_describe(&call->infos[0], op) != NGX_OK) {
         zkl_call_tell(call, ZKL_CALL_FAILED);
         goto done;
@@ -1494,6 +1496,14 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
         && (reply != ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE
             || call->type != ZKL_RENEW))
     {
+        if (call->type == ZKL_RELEASE
+            && reply == ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE)
+        {
+            /* a hold, whose count may be written: an end is always told */
+
+            call->served.done = ZKL_REPLY_COUNTED;
+        }
+
         zkl_call_post(call, reply - ZKL_REPLY_ANSWER);
         return;
     }
@@ -2432,7 +2442,7 @@ done:
 }
 
 
-/* Sets the lock's znode to the data that were read, with an owed delete. */
+/* Sets the lock's znode to the data that were read: alone, or with a delete. */
 
 static void
 zkl_call_parent_handler(zkl_op_t *op)
@@ -2520,7 +2530,7 @@ zkl_call_bound_handler(zkl_op_t *op)
 /*
  * Sets the lock's znode to the present data, with or behind a change of a
  * claim: all gateways with claims of the lock list the lock.  Without memory
- * the sweep tries again.
+ * the sweep tries again, if the set is owed.
  */
 
 static void

@@ -312,7 +312,8 @@ void zkl_call_discard(zkl_call_t *call);
 
 /*
  * Notes in info what op has read, what the record tells, and of a holder whose
- * gateway is another what the claim data tell.
+ * gateway is another what the claim data tell.  The record counts only if the
+ * child in info has an id.  What info has of another read is not freed.
  */
 ngx_int_t zkl_call_describe(zkl_info_t *info, zkl_op_t *op);
 /* Allocates a copy, which zkl_call_infos() frees; nothing if from is empty. */
