@@ -3916,9 +3916,10 @@ zkl_claim_done(zkl_claim_t *claim)
     lock = claim->lock;
     worker = lock->worker;
 
-    zkl_claim_stop(claim);
+    /* the log finds the claim, whose data it tells, by the record */
 
     zkl_record_end(worker->zone, claim->id.record);
+    zkl_claim_stop(claim);
 
     if (claim->lost) {
         zkl_record_lose(claim->cell);

@@ -19,7 +19,8 @@
  *                                   DUE, if the gate is gone; else the claims
  *                                   are forsaken
  *   COUNT   set of the directory    LIST; or, if there is none, NEW, or LEFT if
- *                                   there is no claim
+ *                                   there is no claim and the gate is not the
+ *                                   home gate
  *   LIST    list of the entries     READ; or NEW or LEFT, as in COUNT; or LOOK,
  *                                   if another session has counted, or a client
  *                                   has written to the directory

@@ -55,8 +55,8 @@ MUTANTS = [
 
     ("token", NAME, "for (i = 0; i < path_len; i++) {",
      "for (i = 1; i < path_len; i++) {"),
-    ("token", NAME, "if (mode >= ZKL_MEMBER\n",
-     "if (mode == ZKL_MEMBER\n"),
+    ("token", NAME, "if (mode >= ZKL_MEMBER && (!has_id",
+     "if (mode == ZKL_MEMBER && (!has_id"),
     ("token", NAME + ":zkl_name_token_read", "|| seq > ZKL_SEQ_MAX)\n",
      "        )\n"),
 
@@ -107,10 +107,7 @@ MUTANTS = [
      "        if (cell->slot == zone->slot) {"),
     ("zone", RECORD, "            cell->seq = -1;\n            cell->gen++;",
      "            cell->gen++;"),
-    ("zone", ERRAND, "zkl_errand_copy(place, &errand);\n\n    if (!",
-     "if (!"),
-    ("zone", ERRAND, "zkl_place_set(word, ZKL_PLACE_LEFT)))",
-     "zkl_place_set(word, ZKL_PLACE_IDLE)))"),
+    ("zone", ERRAND, "| (reply << ZKL_PLACE_REPLY_SHIFT)", "| reply"),
 
     ("command", ANSWER, "p[2] <= 0xae)", "p[2] < 0xae)"),
     ("command", ANSWER, "strlen(body) != len", "len == 1"),

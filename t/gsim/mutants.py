@@ -1147,7 +1147,7 @@ MUTANTS = [
 
     ('the record of an adopted claim moves before the claim is durable',
      'core/claim.c:zkl_claim_adopt', 'zkl_claim_take(claim);',
-     'zkl_record_move(worker->zone, record->id.record, record->was);\n\n'
+     'zkl_record_open(worker->zone, record->id.record);\n\n'
      '    zkl_claim_take(claim);', 500),
 
     ('the record of a claim that is settled does not move',

@@ -118,9 +118,10 @@ def test_a_lease_that_is_over(logged, durable):
     # a durable lease begins three answers of ZooKeeper before the grant is told
     seconds = 6 if durable else 0.2
     query = {"durable": "1"} if durable else {}
-    holder = gateway.acquire("x", ttl="%gs" % seconds, **query)
+    holder = gateway.acquire("x", owner="a", ttl="%gs" % seconds, **query)
     line = journal.wait(event="ended")
     assert line["reason"] == "expired"
+    assert line["owner"] == "a"
     assert line["fencing_token"] == holder.fencing
     assert line["held_ms"] >= seconds * 1000
 
