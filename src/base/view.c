@@ -417,7 +417,7 @@ zkl_view_upto(zkl_view_t *view, int64_t seq)
     entry = view->alive.prev;
     first = view->waiting.waiting_next;
 
-    if (first != &view->waiting && first->seq > seq) {
+    if (first != &view->waiting && first->seq > seq && !first->misnumbered) {
         entry = first->prev;
     }
 
@@ -638,9 +638,12 @@ zkl_view_merge(zkl_view_t *view, uint64_t tick, int64_t given,
             }
         }
 
+        /* a sibling may be known from another session than the list's */
+
         if (!listed
             && (entry->seq < given
-                || (entry->origin != ZKL_SIBLING && entry->tick <= tick)))
+                || ((entry->origin != ZKL_SIBLING || entry->misnumbered)
+                    && entry->tick <= tick)))
         {
             zkl_view_unlink(view, entry);
             gone(data, entry);

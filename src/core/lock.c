@@ -810,8 +810,10 @@ zkl_lock_step(zkl_lock_t *lock)
 
         blocker = zkl_view_first(&lock->view);
 
-        if (blocker->origin == ZKL_FOREIGN) {
-            /* the watch is under way */
+        if (blocker->origin != ZKL_SIBLING) {
+
+            /* the watch is under way; or this worker's claim waits, too */
+
             return NGX_AGAIN;
         }
 

@@ -52,8 +52,8 @@ typedef struct {
 
 /*
  * Opens a handle for the key's session, or, if the id is 0, for a new session;
- * deliver gets the news.
- * Returns NULL if libzookeeper refused, or if there is no memory.
+ * deliver gets the news.  Returns NULL if libzookeeper refused, or if there is
+ * no memory.
  */
 zkl_handle_t *zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
     ngx_msec_t timeout, zkl_session_t *session, zkl_message_pt deliver,

@@ -545,7 +545,7 @@ zkl_session_connected_handler(zkl_session_t *s)
     zkl_key_t   key;
     ngx_uint_t  fresh, another;
 
-    if (s->state == ZKL_CONNECTED) {
+    if (s->state == ZKL_CONNECTED || s->over.posted) {
         return;
     }
 
@@ -1212,8 +1212,8 @@ zkl_session_arm(zkl_session_t *s)
 
 /*
  * Operations: an operation is one block of memory with path, value and reply.
- * The children of a LIST, a long reply of a GET, and the further paths and the
- * results of a RENAME are separate blocks.
+ * The children of a LIST, a long reply of a GET, the further paths of a RENAME,
+ * and the results of a transaction are separate blocks.
  */
 
 
@@ -1922,7 +1922,7 @@ zkl_session_send(zkl_op_t *op)
 
     s = op->session;
 
-    if (s->state != ZKL_CONNECTED) {
+    if (s->state != ZKL_CONNECTED || s->handle == NULL) {
         zkl_session_fail(s, op, ZKL_UNSENT);
         return;
     }

@@ -427,7 +427,10 @@ def test_tree_copied_to_another_ensemble(start_gateway, foreign,
     claim = tree.claims(lock)[0]
     assert sequence(claim) == 15 and tree.is_durable(lock + "/" + claim)
 
-    waiters = [new.begin("x", worker=worker) for worker in new.worker_pids()]
+    waiters = []
+    for worker in new.worker_pids():
+        waiters.append(new.begin("x", worker=worker))
+        tree.wait_claims(lock, 1 + len(waiters))
     assert [sequence(name) for name in tree.wait_claims(lock, 3)[:2]] == [1, 2]
     for worker in new.worker_pids():
         problem(new.acquire("x", wait="0", worker=worker), 423)
