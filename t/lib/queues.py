@@ -52,9 +52,9 @@ class Line:
         self.znode = self.gateway.znode(self.name)
         self.fencing = 0
 
-    def join(self, mode, **query):
+    def join(self, mode, place=None, **query):
         """The connection of a claim that is in the queue now."""
-        self.gateway, worker = next(self.places)
+        self.gateway, worker = place or next(self.places)
         before = set(self.tree.claims(self.znode))
         waiter = self.gateway.begin(self.name, worker=worker, mode=mode,
                                     **query)
@@ -73,9 +73,9 @@ class Line:
         """Joins, and is granted the lock at once."""
         return self.granted(self.join(mode, **query), mode)
 
-    def release(self, *responses):
+    def release(self, *responses, place=None):
         for response in responses:
-            gateway, worker = next(self.places)
+            gateway, worker = place or next(self.places)
             assert gateway.release(self.name, response.token,
                                    worker).status == 204
 
@@ -147,7 +147,7 @@ class Visitors:
             self.ends[fate] += 1
 
     async def visit(self, fate, mode):
-        query = {"mode": mode, "wait": "2m"}
+        query = dict(self.use(mode), wait="2m")
         if fate == "hurries":
             query["wait"] = "%dms" % self.dice.randrange(30)
         if fate in ("leaves", "dies"):
@@ -168,21 +168,34 @@ class Visitors:
         if fate == "hurries" and response.status != 201:
             wait_over(response, *self.gateways)
             return
-        granted(response, self.name, mode)
+        self.is_granted(response, mode)
         who = "%s %d" % (mode, next(self.numbers))
         self.granted[mode] += 1
         self.workers.add(response.worker)
         if fate == "dies" and may_be_over(sent, response):
             return
-        self.room.enter(who, mode in ALONE,
-                        sequence(claim_of(response.token)), response.fencing)
+        self.enter(who, mode, sequence(claim_of(response.token)), response)
         if fate != "dies":
-            await asyncio.sleep(self.dice.random() * 0.004)
+            await self.stay(who, mode, response)
         self.room.leave(who)
         if fate != "dies":
             answer = await ask(self.port(), "DELETE", lock_path(self.name),
                                headers={"Lock-Token": response.token})
             assert answer.status == 204, answer
+
+    # what loads of other kinds do in another way
+
+    def use(self, mode):
+        return {"mode": mode}
+
+    def is_granted(self, response, mode):
+        granted(response, self.name, mode)
+
+    def enter(self, who, mode, number, response):
+        self.room.enter(who, mode in ALONE, number, response.fencing)
+
+    async def stay(self, who, mode, response):
+        await asyncio.sleep(self.dice.random() * 0.004)
 
     def port(self):
         return self.dice.choice(self.gateways).port
