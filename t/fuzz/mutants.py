@@ -97,7 +97,7 @@ MUTANTS = [
     ("view", VIEW, "if (!view->watched && view->nlocal == 0) {",
      "if (0) {"),
     ("view", VIEW, "s->misnumbered = (s->seq >= given",
-     "s->misnumbered = (0"),
+     "s->misnumbered = (0 && given"),
     ("view", VIEW, "view->complete_through = given - 1;",
      "view->complete_through = (n != 0) ? children[n - 1].seq : -1;"),
 
@@ -107,10 +107,9 @@ MUTANTS = [
      "        if (cell->slot == zone->slot) {"),
     ("zone", RECORD, "            cell->seq = -1;\n            cell->gen++;",
      "            cell->gen++;"),
-    ("zone", ERRAND, "zkl_errand_copy(place, &errand);\n\n    if (!",
-     "if (!"),
-    ("zone", ERRAND, "zkl_place_set(word, ZKL_PLACE_LEFT)))",
-     "zkl_place_set(word, ZKL_PLACE_IDLE)))"),
+    ("zone", ERRAND, "*errand = place->errand;", ""),
+    ("zone", ERRAND, "replied = zkl_place_set(word, ZKL_ERRAND_REPLIED)",
+     "replied = zkl_place_set(word, ZKL_ERRAND_KEPT)"),
 
     ("command", ANSWER, "p[2] <= 0xae)", "p[2] < 0xae)"),
     ("command", ANSWER, "strlen(body) != len", "len == 1"),
