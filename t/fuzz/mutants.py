@@ -107,7 +107,8 @@ MUTANTS = [
      "        if (cell->slot == zone->slot) {"),
     ("zone", RECORD, "            cell->seq = -1;\n            cell->gen++;",
      "            cell->gen++;"),
-    ("zone", ERRAND, "*errand = place->errand;", ""),
+    ("zone", ERRAND, "*errand = place->errand;",
+     "errand->seq = place->errand.seq;"),
     ("zone", ERRAND, "replied = zkl_place_set(word, ZKL_ERRAND_REPLIED)",
      "replied = zkl_place_set(word, ZKL_ERRAND_KEPT)"),
 
