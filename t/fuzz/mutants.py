@@ -97,7 +97,7 @@ MUTANTS = [
     ("view", VIEW, "if (!view->watched && view->nlocal == 0) {",
      "if (0) {"),
     ("view", VIEW, "s->misnumbered = (s->seq >= given",
-     "s->misnumbered = (0"),
+     "s->misnumbered = (0 && given"),
     ("view", VIEW, "view->complete_through = given - 1;",
      "view->complete_through = (n != 0) ? children[n - 1].seq : -1;"),
 
@@ -108,6 +108,10 @@ MUTANTS = [
     ("zone", RECORD, "            cell->seq = -1;\n            cell->gen++;",
      "            cell->gen++;"),
     ("zone", ERRAND, "| (reply << ZKL_PLACE_REPLY_SHIFT)", "| reply"),
+    ("zone", ERRAND, "*errand = place->errand;",
+     "errand->seq = place->errand.seq;"),
+    ("zone", ERRAND, "replied = zkl_place_set(word, ZKL_ERRAND_REPLIED)",
+     "replied = zkl_place_set(word, ZKL_ERRAND_KEPT)"),
 
     ("command", ANSWER, "p[2] <= 0xae)", "p[2] < 0xae)"),
     ("command", ANSWER, "strlen(body) != len", "len == 1"),

@@ -1,12 +1,50 @@
 
 /*
- * The view's rules, a test for each: proofs that no claim is ahead, the end of
- * a proof, the claim that the first waiter watches, conclusions from a list.
+ * The view's rules, a script for each: proofs that no claim is ahead, the end
+ * of a proof, the claim that the first waiter watches, conclusions from a list.
  *
- * A test names claims by seq.  create(), sibling() and so on make an entry and
- * give the entry to the view.  expect() compares all claims in the view with a
- * text like "0l 1s 3f", in which an upper case letter says that a claim waits;
- * expect_gone() compares the claims that the view gave back.
+ * A script is a row of steps with ';' behind each.  A step is a verb and words.
+ * With "each A|B;" in front, the script runs with A and with B in place of '?'.
+ *
+ *   create CLAIM...   local claims are created, with the seq of the answers
+ *   anew CLAIM        the same, and the seq shows a new parent
+ *   learn CLAIM...    siblings' claims become known without a list
+ *   lost              the next claim is gone, and this becomes known
+ *   list CLAIM...     a list of all children; its origins: "g" is gone already,
+ *                     "l" or "L" is a local claim (in the view, or found: "L"
+ *                     waits); "/N" is what the parent has given, else as many
+ *                     as the list shows
+ *   sent, late ...    the time when a list is sent, and the list that comes
+ *   memory N, fail    new entries that can be made; a list that needs more
+ *   drop CLAIM...     a claim is gone: if not local, a watch has told
+ *   miss CLAIM        a claim is gone, and no watch has told
+ *   becomes CLAIM     a claim has another mode now
+ *   set, clear CLAIM  the claim is watched, or not
+ *   pin, unpin        a watch on the parent is set, or lost
+ *   forget, keep N    zkl_view_forget(), zkl_view_keep()
+ *
+ * What zkl_view_next() returns:
+ *
+ *   grant W           the waiter W has the lock (and then it holds the lock)
+ *   needs W B         claim B has to be watched
+ *   watch W B         the same, and B is watched then
+ *   unknown W         a list is needed
+ *   conflict W        the lock has another use
+ *   wait W, idle      nothing to do: W waits, or no claim waits
+ *
+ * What else is compared:
+ *
+ *   is CLAIM...       all claims of the view, in order
+ *   gone CLAIM...     the claims that the view gave back; none is left out
+ *   thru N            complete_through
+ *   pinned N          whether the view believes in the watch on the parent
+ *   told N CLAIM...   the watched claims with seq N, the last first
+ *   held CLAIM...     the claims that hold the lock
+ *
+ * A CLAIM is an origin (l, s, f for local, sibling, foreign; L waits), a seq, a
+ * mode (none or x: mutex, r: read, w: write, m: member, p3: 3 permits), then !
+ * if watched, * if misnumbered, ' if of another client.  After each step,
+ * check_view() compares whatever follows from the claims that are known.
  */
 
 
@@ -23,64 +61,174 @@
 #include "base/view.h"
 
 
-#define ENTRIES     32
-#define ALL_TICKS   ((uint64_t) -1)
+#define ENTRIES  32
+#define WORDS    12
 
-#define expect(world, text)                                                   \
-    expect_at(world, text, __FILE__, __LINE__)
+#define every(entry, view)                                                    \
+    for (entry = (view)->alive.next; entry != &(view)->alive;                 \
+         entry = entry->next)
 
-#define expect_gone(world, text)                                              \
-    expect_gone_at(world, text, __FILE__, __LINE__)
+#define count(array)  (sizeof(array) / sizeof((array)[0]))
 
-#define expect_nothing(world)                                                 \
-    expect_nothing_for(world, -1)
-
-#define expect_nothing_for(world, waiter)                                     \
-    expect_next(world, ZKL_NOTHING, waiter, -1)
+#define check(world, condition)                                               \
+    if (!(condition)) {                                                       \
+        failed(world, #condition);                                            \
+    }
 
 
 typedef struct {
-    zkl_view_t   view;
-    zkl_entry_t  entries[ENTRIES];
-    size_t       nentries;
+    const char  *name;
+    const char  *script;
+} row_t;
 
-    zkl_observed_t  list[ENTRIES];
-    size_t          nlist;
-    int64_t         given;      /* by the parent; 0: all that are listed */
+
+typedef struct {
+    zkl_view_t    view;
+    zkl_entry_t   entries[ENTRIES];
+    size_t        nentries;
+    size_t        nout;         /* of these, not in the view */
 
     zkl_entry_t  *gone[ENTRIES];
     size_t        ngone;
 
-    size_t               made;
-    size_t               can_make;
+    size_t        can_make;
+    int           stray[ENTRIES];   /* made as misnumbered */
+    uint64_t      sent;
+
+    const row_t  *row;
+    char          step[256];
 } world_t;
 
 
-static int
-set_up(void **state)
-{
-    world_t  *world;
+typedef struct {
+    zkl_entry_t  entry;     /* seq, mode, who, and the bits */
+    char         origin;    /* or '\0' */
+    int          any_mode;
+} claim_t;
 
-    world = calloc(1, sizeof(world_t));
-    if (world == NULL) {
-        return -1;
+
+typedef struct {
+    size_t   n;
+    claim_t  claims[WORDS];
+    int64_t  given;     /* of "/N", else -1 */
+} words_t;
+
+
+static const zkl_mode_t  modes[] = {
+    ZKL_MUTEX, ZKL_READ, ZKL_WRITE, ZKL_MEMBER, zkl_semaphore(1),
+    zkl_semaphore(2), zkl_semaphore(ZKL_PERMITS_MAX)
+};
+
+
+/* texts of claims */
+
+static void
+print_claim(char *text, zkl_entry_t *entry)
+{
+    char  mode[16];
+
+    if (zkl_mode_base(entry->mode) == ZKL_SEMAPHORE) {
+        sprintf(mode, "p%u", (unsigned) zkl_mode_permits(entry->mode));
+
+    } else {
+        sprintf(mode, "%.*s", entry->mode != ZKL_MUTEX, "xrwm" + entry->mode);
     }
 
-    zkl_view_init(&world->view);
-    world->can_make = ENTRIES;
-
-    *state = world;
-
-    return 0;
+    sprintf(text, " %c%d%s%s%s%s", "lsfLSF"[entry->origin + 3 * entry->waiting],
+            (int) entry->seq, mode, entry->watched ? "!" : "",
+            entry->misnumbered ? "*" : "", entry->who == 9 ? "'" : "");
 }
 
 
-static int
-tear_down(void **state)
+static claim_t
+read_claim(const char *word)
 {
-    free(*state);
+    char     *end;
+    claim_t   claim;
 
-    return 0;
+    memset(&claim, 0, sizeof(claim_t));
+
+    claim.any_mode = 1;
+    claim.origin = strchr("lLsfg", *word) ? *word++ : '\0';
+    claim.entry.seq = strtol(word, &end, 10);
+    assert_true(end != word);
+
+    if (*end != '\0' && strchr("xrwmp", *end)) {
+        claim.any_mode = 0;
+        claim.entry.mode = strchr("xrwmp", *end) - "xrwmp";
+
+        if (*end++ == 'p') {
+            claim.entry.mode = zkl_semaphore(strtol(end, &end, 10));
+        }
+    }
+
+    for ( /* void */ ; *end != '\0'; end++) {
+        assert_non_null(strchr("!*'", *end));
+
+        claim.entry.watched |= (*end == '!');
+        claim.entry.misnumbered |= (*end == '*');
+        claim.entry.who = (*end == '\'') ? 9 : claim.entry.who;
+    }
+
+    claim.entry.origin = (claim.origin == 's') ? ZKL_SIBLING
+                         : (claim.origin == 'f') ? ZKL_FOREIGN : ZKL_LOCAL;
+    claim.entry.waiting = (claim.origin == 'L');
+
+    return claim;
+}
+
+
+static void
+failed(world_t *world, const char *what)
+{
+    char          text[ENTRIES * 32];
+    zkl_entry_t  *entry;
+
+    text[0] = '\0';
+
+    every(entry, &world->view) {
+        print_claim(text + strlen(text), entry);
+    }
+
+    fail_msg("%s: at \"%s\": not %s; the view:%s", world->row->name,
+             world->step, what, text);
+}
+
+
+/* Returns the last claim with that seq, of that mode if claim has a mode. */
+
+static zkl_entry_t *
+search(world_t *world, claim_t *claim)
+{
+    zkl_entry_t  *entry;
+
+    for (entry = world->view.alive.prev;
+         entry != &world->view.alive;
+         entry = entry->prev)
+    {
+        if (entry->seq == claim->entry.seq
+            && (claim->any_mode || entry->mode == claim->entry.mode)
+            && (!claim->origin
+                || (entry->origin == ZKL_LOCAL)
+                   == (strchr("lL", claim->origin) != NULL)))
+        {
+            return entry;
+        }
+    }
+
+    return NULL;
+}
+
+
+static zkl_entry_t *
+find(world_t *world, claim_t *claim)
+{
+    zkl_entry_t  *entry;
+
+    entry = search(world, claim);
+    check(world, entry != NULL);
+
+    return entry;
 }
 
 
@@ -91,27 +239,34 @@ gone(void *data, zkl_entry_t *entry)
 {
     world_t  *world = data;
 
-    assert_false(entry->linked);
-    assert_true(world->ngone < ENTRIES);
+    check(world, !entry->linked);
+    check(world, world->ngone < ENTRIES);
 
+    world->nout++;
     world->gone[world->ngone++] = entry;
 }
 
 
 static zkl_entry_t *
-new_entry(world_t *world)
+new_entry(world_t *world, claim_t *claim)
 {
     zkl_entry_t  *entry;
 
-    assert_true(world->nentries < ENTRIES);
+    check(world, world->nentries < ENTRIES);
 
     entry = &world->entries[world->nentries++];
 
-    /* the view must not read a member that the view has not set */
+    /* the view must not read a member that nobody has set */
 
     memset(entry, 0xee, sizeof(zkl_entry_t));
     entry->linked = 0;
     entry->waiting = 0;
+
+    if (claim != NULL) {
+        entry->seq = claim->entry.seq;
+        entry->mode = claim->entry.mode;
+        entry->who = claim->entry.who;
+    }
 
     return entry;
 }
@@ -123,2799 +278,723 @@ make(void *data, zkl_observed_t *observed)
     world_t      *world = data;
     zkl_entry_t  *entry;
 
-    assert_null(observed->entry);
-    assert_false(observed->gone);
+    check(world, observed->entry == NULL && !observed->gone);
 
-    if (world->made == world->can_make) {
+    if (world->can_make == 0) {
         return NULL;
     }
 
-    world->made++;
+    world->can_make--;
 
-    entry = new_entry(world);
-    entry->origin = (observed->data == world) ? ZKL_SIBLING : ZKL_FOREIGN;
-
-    return entry;
-}
-
-
-/* the steps of the caller of the view */
-
-static zkl_entry_t *
-create_mode(world_t *world, int64_t seq, zkl_mode_t mode)
-{
-    zkl_entry_t  *entry;
-
-    entry = new_entry(world);
-    entry->seq = seq;
-    entry->mode = mode;
-
-    (void) zkl_view_create(&world->view, entry, gone, world);
+    entry = new_entry(world, NULL);
+    world->stray[entry - world->entries] = observed->misnumbered;
+    entry->origin = (observed->data != NULL) ? ZKL_SIBLING : ZKL_FOREIGN;
+    entry->waiting = 1;
 
     return entry;
 }
 
 
-static int
-add_local(world_t *world, int64_t seq)
-{
-    zkl_entry_t  *entry;
-
-    entry = new_entry(world);
-    entry->seq = seq;
-    entry->mode = ZKL_MUTEX;
-
-    return zkl_view_create(&world->view, entry, gone, world);
-}
-
-
-static zkl_entry_t *
-create(world_t *world, int64_t seq)
-{
-    return create_mode(world, seq, ZKL_MUTEX);
-}
-
-
-static zkl_entry_t *
-sibling_mode(world_t *world, int64_t seq, zkl_mode_t mode)
-{
-    zkl_entry_t  *entry;
-
-    assert_int_equal(seq, world->view.complete_through + 1);
-
-    entry = new_entry(world);
-    entry->seq = seq;
-    entry->mode = mode;
-    entry->origin = ZKL_SIBLING;
-
-    zkl_view_learn(&world->view, entry);
-
-    return entry;
-}
-
-
-static zkl_entry_t *
-sibling(world_t *world, int64_t seq)
-{
-    return sibling_mode(world, seq, ZKL_MUTEX);
-}
-
-
-static zkl_observed_t *
-see(world_t *world, int64_t seq, zkl_mode_t mode)
-{
-    zkl_observed_t  *observed;
-
-    assert_true(world->nlist < ENTRIES);
-
-    observed = &world->list[world->nlist++];
-
-    memset(observed, 0, sizeof(zkl_observed_t));
-    observed->seq = seq;
-    observed->mode = mode;
-
-    return observed;
-}
-
+/* what the functions of view.h have to say of the claims that are known */
 
 static void
-see_foreign(world_t *world, int64_t seq)
+check_view(world_t *world)
 {
-    see(world, seq, ZKL_MUTEX);
-}
+    size_t        i, n = 0, nlocal = 0, nwaiting = 0;
+    int64_t       seq;
+    zkl_view_t   *view = &world->view;
+    zkl_entry_t  *entry, *last;
 
+    int  known[ENTRIES] = { 0 };
 
-static void
-see_sibling(world_t *world, int64_t seq)
-{
-    see(world, seq, ZKL_MUTEX)->data = world;
-}
+    check(world, zkl_view_first(view)
+                 == (view->nalive != 0 ? view->alive.next : NULL));
 
-
-static void
-see_own(world_t *world, zkl_entry_t *entry)
-{
-    see(world, entry->seq, entry->mode)->entry = entry;
-}
-
-
-static void
-see_gone(world_t *world, int64_t seq)
-{
-    see(world, seq, ZKL_MUTEX)->gone = 1;
-}
-
-
-/* The parent has given at least all numbers in the list, unless world says. */
-
-static int
-try_merge(world_t *world, uint64_t mark)
-{
-    int      rc;
-    size_t   i;
-    int64_t  given;
-
-    given = world->given;
-
-    for (i = 0; i < world->nlist && world->given == 0; i++) {
-        if (world->list[i].seq >= given) {
-            given = world->list[i].seq + 1;
-        }
-    }
-
-    rc = zkl_view_merge(&world->view, mark, given, world->list, world->nlist,
-                        make, gone, world);
-    world->nlist = 0;
-    world->given = 0;
-
-    return rc;
-}
-
-
-static void
-merge(world_t *world)
-{
-    assert_int_equal(try_merge(world, world->view.tick), 0);
-}
-
-
-static zkl_entry_t *
-find(world_t *world, int64_t seq)
-{
-    zkl_entry_t  *entry;
-
-    for (entry = world->view.alive.next;
-         entry != &world->view.alive;
-         entry = entry->next)
-    {
-        if (entry->seq == seq) {
-            return entry;
-        }
-    }
-
-    return NULL;
-}
-
-
-static void
-drop(world_t *world, int64_t seq)
-{
-    zkl_entry_t  *entry;
-
-    entry = find(world, seq);
-    assert_non_null(entry);
-
-    /* a watch has told of the end of a claim that is not local */
-
-    entry->watched = (entry->origin != ZKL_LOCAL);
-
-    zkl_view_remove(&world->view, entry);
-    assert_false(entry->linked);
-}
-
-
-/* the comparisons of the tests */
-
-static void
-expect_text(const char *text, const char *expected, const char *file,
-    int line)
-{
-    if (strcmp(text, expected) != 0) {
-        fail_msg("%s:%d: \"%s\", expected \"%s\"", file, line, text, expected);
-    }
-}
-
-
-static void
-check_rings(world_t *world)
-{
-    size_t        n, nlocal;
-    zkl_entry_t  *entry;
-
-    n = 0;
-    nlocal = 0;
-
-    for (entry = world->view.alive.next;
-         entry != &world->view.alive;
-         entry = entry->next)
-    {
-        assert_true(entry->linked);
-        assert_ptr_equal(entry->next->prev, entry);
+    every(entry, &world->view) {
+        check(world, entry->linked);
+        check(world, entry->next->prev == entry);
+        check(world, zkl_view_position(view, entry) == n);
+        check(world, zkl_view_last(view, view->nalive - n) == entry);
+        check(world, zkl_view_after(view, entry)
+                     == (n + 1 < view->nalive ? entry->next : NULL));
 
         nlocal += (entry->origin == ZKL_LOCAL);
+        nwaiting += entry->waiting;
         n++;
+
+        if (entry->seq < ENTRIES && !entry->misnumbered) {
+            known[entry->seq] = 1;
+        }
     }
 
-    assert_int_equal(n, world->view.nalive);
-    assert_int_equal(nlocal, world->view.nlocal);
+    check(world, view->nalive == n);
+    check(world, view->nlocal == nlocal);
+    check(world, world->nentries - world->nout == n);
+    check(world, zkl_view_last(view, 0) == NULL);
+    check(world, zkl_view_last(view, n + 1) == NULL);
 
-    for (entry = world->view.waiting.waiting_next;
-         entry != &world->view.waiting;
+    for (seq = 0; seq < ENTRIES; seq++) {
+        check(world, zkl_view_knows(view, seq) == known[seq]);
+    }
+
+    for (i = 0; i < world->nentries; i++) {
+        entry = &world->entries[i];
+
+        check(world, entry->linked || !zkl_view_conflict(view, entry));
+        check(world, entry->origin == ZKL_LOCAL
+                     || entry->misnumbered == world->stray[i]);
+    }
+
+    last = &view->waiting;
+
+    for (entry = view->waiting.waiting_next;
+         entry != &view->waiting;
          entry = entry->waiting_next)
     {
-        assert_true(entry->linked);
-        assert_true(entry->waiting);
-        assert_int_equal(entry->origin, ZKL_LOCAL);
-        assert_ptr_equal(entry->waiting_next->waiting_prev, entry);
+        check(world, entry->linked && entry->waiting);
+        check(world, entry->origin == ZKL_LOCAL);
+        check(world, entry->waiting_prev == last);
+        check(world, last == &view->waiting || last->seq <= entry->seq);
+
+        last = entry;
+        nwaiting--;
     }
+
+    check(world, nwaiting == 0);
 }
 
 
 static void
-expect_at(world_t *world, const char *expected, const char *file, int line)
+next(world_t *world, zkl_verdict_e verdict, claim_t *waiter, claim_t *blocker)
 {
-    char          text[ENTRIES * 8];
-    size_t        len;
-    zkl_entry_t  *entry;
-
-    static const char  letters[] = "lsfLSF";
-
-    check_rings(world);
-
-    len = 0;
-    text[0] = '\0';
-
-    for (entry = world->view.alive.next;
-         entry != &world->view.alive;
-         entry = entry->next)
-    {
-        len += sprintf(text + len, "%s%d%c", (len != 0) ? " " : "",
-                       (int) entry->seq,
-                       letters[entry->origin + (entry->waiting ? 3 : 0)]);
-    }
-
-    expect_text(text, expected, file, line);
-}
-
-
-static void
-expect_gone_at(world_t *world, const char *expected, const char *file,
-    int line)
-{
-    char    text[ENTRIES * 8];
-    size_t  i, len;
-
-    len = 0;
-    text[0] = '\0';
-
-    for (i = 0; i < world->ngone; i++) {
-        len += sprintf(text + len, "%s%d", (len != 0) ? " " : "",
-                       (int) world->gone[i]->seq);
-    }
-
-    world->ngone = 0;
-
-    expect_text(text, expected, file, line);
-}
-
-
-static void
-expect_next(world_t *world, zkl_verdict_e verdict, int64_t waiter,
-    int64_t blocker)
-{
-    zkl_entry_t   *first, *ahead;
-    zkl_verdict_e  got;
+    zkl_entry_t    *first, *ahead, *nearest;
+    zkl_verdict_e   got;
 
     got = zkl_view_next(&world->view, &first, &ahead);
 
-    assert_int_equal(got, verdict);
-    assert_int_equal((first != NULL) ? first->seq : -1, waiter);
+    check(world, got == verdict);
+    check(world, (waiter != NULL) == (first != NULL));
+    check(world, waiter == NULL || first == find(world, waiter));
 
-    if (verdict == ZKL_NOTHING && ahead != NULL) {
-        assert_true(ahead->origin == ZKL_LOCAL || ahead->watched);
+    if (verdict == ZKL_NOTHING && waiter != NULL) {
+        nearest = first->prev;
+
+        while (nearest != &world->view.alive
+               && !zkl_view_blocks(nearest->mode, first->mode))
+        {
+            nearest = nearest->prev;
+        }
+
+        check(world, ahead == nearest);
+        check(world, ahead->origin == ZKL_LOCAL || ahead->watched);
         return;
     }
 
-    assert_int_equal((ahead != NULL) ? ahead->seq : -1, blocker);
-}
-
-
-static void
-grant(world_t *world, int64_t seq)
-{
-    expect_next(world, ZKL_GRANT, seq, -1);
-    zkl_view_grant(find(world, seq));
-}
-
-
-/* the view requests a watch on blocker, and the caller sets the watch */
-
-static void
-watch(world_t *world, int64_t waiter, int64_t blocker)
-{
-    zkl_entry_t  *first, *ahead;
-
-    expect_next(world, ZKL_WATCH, waiter, blocker);
-
-    (void) zkl_view_next(&world->view, &first, &ahead);
-    ahead->watched = 1;
-}
-
-
-/* no claim is known, no claim waits */
-
-static void
-test_empty(void **state)
-{
-    world_t  *world = *state;
-
-    assert_int_equal(world->view.complete_through, -1);
-    assert_int_equal(world->view.watched, 0);
-    assert_null(zkl_view_first(&world->view));
-
-    expect_nothing(world);
-    expect(world, "");
-
-    zkl_view_forget(&world->view, gone, world);
-
-    expect_gone(world, "");
-}
-
-
-/* seq 0 is first, even if no claim is known */
-
-static void
-test_seq_0(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 0);
-
-    assert_int_equal(world->view.complete_through, 0);
-    expect(world, "0L");
-
-    grant(world, 0);
-
-    expect(world, "0l");
-    expect_nothing(world);
-}
-
-
-/* without a proof the claims ahead are unknown */
-
-static void
-test_unknown(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 3);
-
-    assert_int_equal(world->view.complete_through, -1);
-    expect_next(world, ZKL_COMPLETE, 3, -1);
-
-    /* the claims ahead stay unknown for later claims, too */
-
-    create(world, 4);
-
-    assert_int_equal(world->view.complete_through, -1);
-    expect_next(world, ZKL_COMPLETE, 3, -1);
-
-    drop(world, 3);
-    expect_next(world, ZKL_COMPLETE, 4, -1);
-}
-
-
-/* seq = complete_through + 1: no claim was created in between */
-
-static void
-test_contiguous(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 0);
-    create(world, 1);
-    create(world, 2);
-
-    assert_int_equal(world->view.complete_through, 2);
-    expect(world, "0L 1L 2L");
-
-    grant(world, 0);
-    expect_next(world, ZKL_NOTHING, 1, -1);
-}
-
-
-/* the holder leaves: the next local claim is granted without a request */
-
-static void
-test_handoff(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 0);
-    create(world, 1);
-    create(world, 2);
-    grant(world, 0);
-
-    drop(world, 0);
-    grant(world, 1);
-    expect_next(world, ZKL_NOTHING, 2, -1);
-
-    drop(world, 1);
-    grant(world, 2);
-
-    drop(world, 2);
-    expect_nothing(world);
-    expect(world, "");
-}
-
-
-/* when a waiter leaves without a grant, no claim passes the holder */
-
-static void
-test_waiter_leaves(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 0);
-    create(world, 1);
-    create(world, 2);
-    grant(world, 0);
-
-    drop(world, 1);
-    expect_next(world, ZKL_NOTHING, 2, -1);
-
-    drop(world, 0);
-    grant(world, 2);
-}
-
-
-/* a live local claim pins the parent */
-
-static void
-test_pin_by_claim(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 0);
-    create(world, 1);
-    grant(world, 0);
-
-    drop(world, 0);
-    assert_int_equal(world->view.nlocal, 1);
-
-    create(world, 2);
-    assert_int_equal(world->view.complete_through, 2);
-    expect(world, "1L 2L");
-}
-
-
-/* a watch on the parent pins the parent, too */
-
-static void
-test_pin_by_watch(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 0);
-    world->view.watched = 1;
-
-    drop(world, 0);
-    assert_int_equal(world->view.nlocal, 0);
-    assert_int_equal(world->view.complete_through, 0);
-
-    create(world, 1);
-    assert_int_equal(world->view.complete_through, 1);
-    expect_gone(world, "");
-
-    grant(world, 1);
-}
-
-
-/* with neither, the parent may be new: no proof, the view forgets all claims */
-
-static void
-test_pin_lost(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 0);
-    drop(world, 0);
-
-    create(world, 1);
-
-    assert_int_equal(world->view.complete_through, -1);
-    expect_next(world, ZKL_COMPLETE, 1, -1);
-}
-
-
-static void
-test_pin_lost_forgets_others(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 2);
-    see_foreign(world, 0);
-    see_sibling(world, 1);
-    see_own(world, find(world, 2));
-    merge(world);
-    expect(world, "0f 1s 2L");
-
-    drop(world, 2);
-    expect(world, "0f 1s");
-
-    create(world, 3);
-
-    expect_gone(world, "0 1");
-    expect(world, "3L");
-    expect_next(world, ZKL_COMPLETE, 3, -1);
-}
-
-
-/* the watch was lost while a local claim pinned the parent: the view stays */
-
-static void
-test_pin_changes_hands(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 0);
-    world->view.watched = 1;
-    drop(world, 0);
-
-    create(world, 1);
-    world->view.watched = 0;
-
-    create(world, 2);
-    assert_int_equal(world->view.complete_through, 2);
-    expect(world, "1L 2L");
-}
-
-
-/* seq 0 makes the view start anew, pinned or not */
-
-static void
-test_seq_0_again(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 0);
-    drop(world, 0);
-    create(world, 0);
-
-    assert_int_equal(world->view.complete_through, 0);
-    grant(world, 0);
-    expect_gone(world, "");
-}
-
-
-/* a seq that runs backwards shows a new parent, despite claim and watch */
-
-static void
-test_backwards(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 5);
-    see_foreign(world, 4);
-    see_own(world, find(world, 5));
-    merge(world);
-    world->view.watched = 1;
-    expect(world, "4f 5L");
-
-    assert_int_equal(add_local(world, 2), 1);
-
-    /* only the list tells that the claims of before are gone */
-
-    expect_gone(world, "");
-    expect(world, "2L 4f 5L");
-    assert_int_equal(world->view.complete_through, -1);
-    assert_int_equal(world->view.watched, 0);
-    expect_next(world, ZKL_COMPLETE, 2, -1);
-
-    see_own(world, find(world, 2));
-    merge(world);
-    expect_gone(world, "4 5");
-    expect(world, "2L");
-
-    assert_int_equal(add_local(world, 0), 1);
-
-    expect(world, "0L 2L");
-    expect_next(world, ZKL_COMPLETE, 0, -1);
-
-    see_own(world, find(world, 0));
-    merge(world);
-    expect_gone(world, "2");
-    grant(world, 0);
-}
-
-
-/* the same seq again shows a new parent, too */
-
-static void
-test_same_seq(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 0);
-    drop(world, 0);
-    world->view.watched = 1;
-    assert_int_equal(world->view.complete_through, 0);
-
-    create(world, 0);
-    assert_int_equal(world->view.complete_through, 0);
-    assert_int_equal(world->view.watched, 0);
-    expect(world, "0L");
-
-    /* also if the view is not complete, and only an entry has the seq */
-
-    drop(world, 0);
-    zkl_view_forget(&world->view, gone, world);
-
-    create(world, 7);
-    assert_int_equal(add_local(world, 7), 1);
-    expect(world, "7L 7L");
-
-    see_own(world, world->view.alive.prev);
-    merge(world);
-    expect_gone(world, "7");
-    expect(world, "7L");
-}
-
-
-/* a gap needs a list only when the known blockers are gone */
-
-static void
-test_gap(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 0);
-    grant(world, 0);
-    create(world, 3);
-
-    assert_int_equal(world->view.complete_through, 0);
-    expect_next(world, ZKL_NOTHING, 3, -1);
-
-    drop(world, 0);
-    expect_next(world, ZKL_COMPLETE, 3, -1);
-
-    /* the list shows 2, but not 1 */
-
-    see_foreign(world, 2);
-    see_own(world, find(world, 3));
-    merge(world);
-
-    assert_int_equal(world->view.complete_through, 3);
-    expect_next(world, ZKL_WATCH, 3, 2);
-
-    world->view.watched = 1;
-    drop(world, 2);
-    grant(world, 3);
-}
-
-
-static void
-test_gap_behind_foreign(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 1);
-    see_foreign(world, 0);
-    see_own(world, find(world, 1));
-    merge(world);
-    drop(world, 1);
-    world->view.watched = 1;
-
-    /* 1 was known, 2 was not */
-
-    create(world, 3);
-
-    assert_int_equal(world->view.complete_through, 1);
-    expect_next(world, ZKL_WATCH, 3, 0);
-
-    drop(world, 0);
-    expect_next(world, ZKL_COMPLETE, 3, -1);
-}
-
-
-/* the watch is on the nearest claim ahead, and moves with it */
-
-static void
-test_watch_nearest(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 3);
-    see_foreign(world, 0);
-    see_foreign(world, 1);
-    see_foreign(world, 2);
-    see_own(world, find(world, 3));
-    merge(world);
-
-    world->view.watched = 1;
-    expect_next(world, ZKL_WATCH, 3, 2);
-
-    /* 2 vanishes without a grant */
-
-    drop(world, 2);
-    expect_next(world, ZKL_WATCH, 3, 1);
-
-    drop(world, 0);
-    expect_next(world, ZKL_WATCH, 3, 1);
-
-    drop(world, 1);
-    grant(world, 3);
-}
-
-
-/* a waiter behind a local waiter needs no watch */
-
-static void
-test_watch_first_only(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 1);
-    see_foreign(world, 0);
-    see_own(world, find(world, 1));
-    merge(world);
-    create(world, 2);
-
-    world->view.watched = 1;
-    expect_next(world, ZKL_WATCH, 1, 0);
-
-    /* the first waiter leaves: the second waiter needs the watch */
-
-    drop(world, 1);
-    expect_next(world, ZKL_WATCH, 2, 0);
-
-    drop(world, 0);
-    grant(world, 2);
-}
-
-
-/* siblings that become known without a list */
-
-static void
-test_learn(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 2);
-    expect_next(world, ZKL_COMPLETE, 2, -1);
-
-    sibling(world, 0);
-    assert_int_equal(world->view.complete_through, 0);
-    expect_next(world, ZKL_WATCH, 2, 0);
-
-    /* the unknown claim 1 does not matter until 0 is gone */
-
-    drop(world, 0);
-    expect_next(world, ZKL_COMPLETE, 2, -1);
-
-    sibling(world, 1);
-    expect(world, "1s 2L");
-    assert_int_equal(world->view.complete_through, 2);
-
-    drop(world, 1);
-    grant(world, 2);
-}
-
-
-/* a claim that is gone counts for completeness only */
-
-static void
-test_learn_gone(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 2);
-
-    zkl_view_learn(&world->view, NULL);
-    assert_int_equal(world->view.complete_through, 0);
-    expect_next(world, ZKL_COMPLETE, 2, -1);
-
-    zkl_view_learn(&world->view, NULL);
-    assert_int_equal(world->view.complete_through, 2);
-
-    expect(world, "2L");
-    grant(world, 2);
-}
-
-
-/* a worker without a waiter keeps only the head of the queue */
-
-static void
-test_keep(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 0);
-    sibling(world, 1);
-    zkl_view_learn(&world->view, NULL);
-    sibling(world, 3);
-    sibling(world, 4);
-
-    assert_ptr_equal(zkl_view_last(&world->view, 1), find(world, 4));
-    assert_ptr_equal(zkl_view_last(&world->view, 4), find(world, 0));
-    assert_null(zkl_view_last(&world->view, 5));
-
-    zkl_view_keep(&world->view, 2, gone, world);
-
-    assert_int_equal(world->view.complete_through, 2);
-    assert_true(zkl_view_knows(&world->view, 1));
-    assert_false(zkl_view_knows(&world->view, 2));
-    assert_false(zkl_view_knows(&world->view, 3));
-    expect(world, "0L 1s");
-
-    zkl_view_keep(&world->view, 2, gone, world);
-    expect(world, "0L 1s");
-
-    /* the next claims make the view complete again */
-
-    sibling(world, 3);
-    create(world, 4);
-    assert_int_equal(world->view.complete_through, 4);
-}
-
-
-/* the last known claim alone is dropped: the view is complete up to it */
-
-static void
-test_keep_all_but_one(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 0);
-    sibling(world, 1);
-    sibling(world, 2);
-    assert_int_equal(world->view.complete_through, 2);
-
-    zkl_view_keep(&world->view, 2, gone, world);
-    assert_int_equal(world->view.complete_through, 1);
-    assert_false(zkl_view_knows(&world->view, 2));
-}
-
-
-/* a learned claim completes the view up to the next gap */
-
-static void
-test_learn_closes(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 1);
-    create(world, 2);
-    create(world, 3);
-    create(world, 5);
-
-    zkl_view_learn(&world->view, NULL);
-
-    assert_int_equal(world->view.complete_through, 3);
-    expect(world, "1L 2L 3L 5L");
-
-    grant(world, 1);
-    drop(world, 1);
-    grant(world, 2);
-    drop(world, 2);
-    grant(world, 3);
-    drop(world, 3);
-    expect_next(world, ZKL_COMPLETE, 5, -1);
-
-    sibling(world, 4);
-    assert_int_equal(world->view.complete_through, 5);
-    expect_next(world, ZKL_WATCH, 5, 4);
-}
-
-
-static void
-test_merge_new(void **state)
-{
-    world_t      *world = *state;
-    zkl_entry_t  *entry;
-
-    entry = create(world, 4);
-
-    /* in any order */
-
-    see_sibling(world, 3);
-    see_own(world, entry);
-    see_foreign(world, 0);
-    see(world, 5, ZKL_READ);
-    merge(world);
-
-    assert_int_equal(world->view.complete_through, 5);
-    assert_int_equal(world->made, 3);
-    expect(world, "0f 3s 4L 5f");
-    expect_gone(world, "");
-
-    assert_ptr_equal(find(world, 4), entry);
-    assert_int_equal(find(world, 5)->mode, ZKL_READ);
-    assert_int_equal(find(world, 3)->mode, ZKL_MUTEX);
-    assert_ptr_equal(zkl_view_first(&world->view), find(world, 0));
-}
-
-
-/* the same list again changes nothing */
-
-static void
-test_merge_again(void **state)
-{
-    unsigned   i;
-    world_t   *world = *state;
-
-    create(world, 2);
-
-    for (i = 0; i < 3; i++) {
-        see_foreign(world, 0);
-        see_sibling(world, 1);
-        see_own(world, find(world, 2));
-        merge(world);
-
-        expect(world, "0f 1s 2L");
-        expect_gone(world, "");
-        assert_int_equal(world->made, 2);
+    check(world, ahead == (blocker ? find(world, blocker) : NULL));
+
+    if (first != NULL && verdict != ZKL_WATCH && verdict != ZKL_COMPLETE) {
+        check(world, zkl_view_conflict(&world->view, first)
+                     == (verdict == ZKL_VIEW_CONFLICT));
     }
 }
 
 
-/* a claim that the list does not show is gone, also if a later claim lives */
+/* the verbs */
 
 static void
-test_merge_gone(void **state)
+list(world_t *world, words_t *words, uint64_t tick, int result)
 {
-    world_t  *world = *state;
-
-    create(world, 3);
-    see_foreign(world, 0);
-    see_sibling(world, 1);
-    see_foreign(world, 2);
-    see_own(world, find(world, 3));
-    merge(world);
-
-    see_foreign(world, 0);
-    see_own(world, find(world, 3));
-    merge(world);
-
-    expect_gone(world, "1 2");
-    expect(world, "0f 3L");
-    expect_next(world, ZKL_WATCH, 3, 0);
-
-    see_own(world, find(world, 3));
-    merge(world);
-
-    expect_gone(world, "0");
-    grant(world, 3);
-}
-
-
-/* a local claim that another client deleted */
-
-static void
-test_merge_gone_local(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 0);
-    create(world, 1);
-    grant(world, 0);
-
-    see_own(world, find(world, 1));
-    merge(world);
-
-    expect_gone(world, "0");
-    expect(world, "1L");
-
-    merge(world);
-
-    expect_gone(world, "1");
-    expect(world, "");
-    expect_nothing(world);
-}
-
-
-/* a claim that became known after the list was sent is kept */
-
-static void
-test_merge_younger(void **state)
-{
-    uint64_t   mark;
-    world_t   *world = *state;
-
-    create(world, 2);
-    mark = world->view.tick;
-    create(world, 3);
-
-    see_foreign(world, 1);
-    see_own(world, find(world, 2));
-    assert_int_equal(try_merge(world, mark), 0);
-
-    expect_gone(world, "");
-    expect(world, "1f 2L 3L");
-    assert_int_equal(world->view.complete_through, 3);
-
-    /* unless the list shows a claim that was created even later */
-
-    mark = world->view.tick;
-    create(world, 4);
-
-    see_foreign(world, 5);
-    assert_int_equal(try_merge(world, mark), 0);
-
-    expect_gone(world, "1 2 3 4");
-    expect(world, "5f");
-}
-
-
-/* an empty list proves that all claims known before are gone */
-
-static void
-test_merge_empty(void **state)
-{
-    uint64_t   mark;
-    world_t   *world = *state;
-
-    create(world, 1);
-    see_foreign(world, 0);
-    see_own(world, find(world, 1));
-    merge(world);
-
-    mark = world->view.tick;
-    create(world, 2);
-
-    assert_int_equal(try_merge(world, mark), 0);
-
-    expect_gone(world, "0 1");
-    expect(world, "2L");
-
-    /* but 0 may have left a reader since */
-
-    assert_int_equal(world->view.complete_through, -1);
-    expect_next(world, ZKL_COMPLETE, 2, -1);
-}
-
-
-/* a sibling may be newer than the list; only a later claim proves the end */
-
-static void
-test_merge_lagging(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 0);
-    grant(world, 0);
-    create(world, 2);
-    sibling(world, 1);
-    expect(world, "0l 1s 2L");
-    drop(world, 2);
-
-    see_own(world, find(world, 0));
-    assert_int_equal(try_merge(world, ALL_TICKS), 0);
-
-    expect_gone(world, "");
-    expect(world, "0l 1s");
-
-    see_own(world, find(world, 0));
-    see_foreign(world, 3);
-    merge(world);
-
-    expect_gone(world, "1");
-    expect(world, "0l 3f");
-}
-
-
-/* gone = 1: the delete is decided, but the claim counts as seen */
-
-static void
-test_merge_decided(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 2);
-
-    see_gone(world, 0);
-    see_gone(world, 1);
-    see_own(world, find(world, 2));
-    see_gone(world, 3);
-    merge(world);
-
-    assert_int_equal(world->made, 0);
-    assert_int_equal(world->view.complete_through, 3);
-    expect(world, "2L");
-    grant(world, 2);
-
-    create(world, 4);
-    assert_int_equal(world->view.complete_through, 4);
-}
-
-
-/* a sibling that ended, but is still linked, goes with the next observed */
-
-static void
-test_merge_decided_linked(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 1);
-    sibling(world, 0);
-    expect_next(world, ZKL_WATCH, 1, 0);
-
-    see_gone(world, 0);
-    see_own(world, find(world, 1));
-    merge(world);
-
-    expect_gone(world, "0");
-    grant(world, 1);
-}
-
-
-/*
- * A list that shows a claim whose delete is decided does not add the claim, but
- * a foreign claim is added, however old the number.
- */
-
-static void
-test_merge_known_as_gone(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 1);
-    sibling(world, 0);
-    drop(world, 0);
-    grant(world, 1);
-
-    see_gone(world, 0);
-    see_own(world, find(world, 1));
-    merge(world);
-
-    assert_int_equal(world->made, 0);
-    expect(world, "1l");
-
-    see_foreign(world, 0);
-    see_own(world, find(world, 1));
-    merge(world);
-
-    expect(world, "0f 1l");
-}
-
-
-/*
- * A child that a client has made by name proves nothing, and comes before all
- * claims until it is gone.
- */
-
-static void
-test_misnumbered(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 1);
-
-    see_foreign(world, 100);
-    see_own(world, find(world, 1));
-    world->given = 2;
-    merge(world);
-
-    assert_int_equal(world->view.complete_through, 1);
-    expect(world, "100f 1L");
-    assert_true(world->list[1].misnumbered);
-    expect_next(world, ZKL_WATCH, 1, 100);
-    watch(world, 1, 100);
-    assert_ptr_equal(zkl_view_watched(&world->view, 100, NULL),
-                     find(world, 100));
-
-    /* the next numbers are small, and need no list */
-
-    assert_int_equal(add_local(world, 2), 0);
-    assert_int_equal(add_local(world, 3), 0);
-    assert_int_equal(world->view.complete_through, 3);
-    expect(world, "100f 1L 2L 3L");
-    expect_nothing_for(world, 1);
-
-    /* the child is not forgotten when the parent gives the number */
-
-    see_foreign(world, 100);
-    see_own(world, find(world, 1));
-    see_own(world, find(world, 2));
-    see_own(world, find(world, 3));
-    see_foreign(world, 101);
-    merge(world);
-
-    expect(world, "100f 1L 2L 3L 101f");
-    expect_nothing_for(world, 1);
-    assert_int_equal(world->view.complete_through, 101);
-    assert_false(zkl_view_knows(&world->view, 100));
-
-    world->view.watched = 1;
-    drop(world, 100);
-    expect_next(world, ZKL_GRANT, 1, -1);
-
-    see_foreign(world, 200);
-    see_own(world, find(world, 1));
-    see_own(world, find(world, 2));
-    world->given = 150;
-    merge(world);
-
-    expect_gone(world, "3 101");
-    expect(world, "200f 1L 2L");
-
-    /* without a watch another claim may have taken the place */
-
-    zkl_view_remove(&world->view, find(world, 200));
-    expect_next(world, ZKL_COMPLETE, 1, -1);
-}
-
-
-/* a number that a local claim has was not given to another child */
-
-static void
-test_misnumbered_alike(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 3);
-    see_foreign(world, 3);
-    see_own(world, find(world, 3));
-    see_foreign(world, 2);
-    merge(world);
-
-    expect(world, "3f 2f 3L");
-    expect_next(world, ZKL_WATCH, 3, 2);
-}
-
-
-/* claims of this gateway can be misnumbered, too: taken over from a copy */
-
-static void
-test_misnumbered_own(void **state)
-{
-    world_t      *world = *state;
-    zkl_entry_t  *entry;
-
-    create(world, 2);
-
-    entry = new_entry(world);
-    entry->seq = 50;
-    entry->mode = ZKL_MUTEX;
-
-    see(world, 60, ZKL_READ);
-    see_own(world, entry);
-    see_own(world, find(world, 2));
-    see_sibling(world, 40);
-    world->given = 3;
-    merge(world);
-
-    expect(world, "40s 50l 60f 2L");
-    expect_next(world, ZKL_WATCH, 2, 60);
-
-    /* a broken connection: the own claims stay, the list tells the rest */
-
-    zkl_view_forget(&world->view, gone, world);
-    expect_gone(world, "40 60");
-    expect(world, "50l 2L");
-    expect_nothing_for(world, 2);
-
-    see_own(world, find(world, 2));
-    world->given = 3;
-    merge(world);
-
-    expect_gone(world, "50");
-    grant(world, 2);
-}
-
-
-/* without memory the view stays as incomplete as before */
-
-static void
-test_merge_no_memory(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 2);
-    world->can_make = 1;
-
-    see_foreign(world, 0);
-    see_foreign(world, 1);
-    see_own(world, find(world, 2));
-    assert_int_equal(try_merge(world, world->view.tick), -1);
-
-    assert_int_equal(world->view.complete_through, -1);
-    expect_next(world, ZKL_WATCH, 2, 0);
-
-    drop(world, 0);
-    expect_next(world, ZKL_COMPLETE, 2, -1);
-
-    world->can_make = 2;
-
-    see_foreign(world, 1);
-    see_own(world, find(world, 2));
-    merge(world);
-
-    expect(world, "1f 2L");
-    expect_next(world, ZKL_WATCH, 2, 1);
-}
-
-
-/* a lost connection: the view forgets all claims; a list finds the claims */
-
-static void
-test_forget(void **state)
-{
-    world_t      *world = *state;
-    zkl_entry_t  *held, *waiting;
-
-    held = create(world, 0);
-    waiting = create(world, 2);
-    sibling(world, 1);
-    grant(world, 0);
-    world->view.watched = 1;
-
-    zkl_view_forget(&world->view, gone, world);
-
-    expect_gone(world, "1");
-    expect(world, "0l 2L");
-    expect_nothing_for(world, 2);
-    assert_int_equal(world->view.complete_through, -1);
-
-    /* each claim holds or waits as before */
-
-    assert_int_equal(held->waiting, 0);
-    assert_int_equal(waiting->waiting, 1);
-
-    see_own(world, waiting);
-    see_sibling(world, 1);
-    see_own(world, held);
-    merge(world);
-
-    expect(world, "0l 1s 2L");
-    expect_gone(world, "");
-    assert_int_equal(world->view.complete_through, 2);
-    expect_next(world, ZKL_WATCH, 2, 1);
-
-    drop(world, 1);
-    expect_next(world, ZKL_NOTHING, 2, -1);
-
-    drop(world, 0);
-    grant(world, 2);
-}
-
-
-/* if the reply of a create was lost, the list tells the seq of the claim */
-
-static void
-test_merge_finds(void **state)
-{
-    world_t      *world = *state;
-    zkl_entry_t  *entry;
-
-    entry = new_entry(world);
-    entry->waiting = 1;
-
-    see_foreign(world, 6);
-    see(world, 7, ZKL_WRITE)->entry = entry;
-    merge(world);
-
-    assert_int_equal(entry->seq, 7);
-    assert_int_equal(entry->mode, ZKL_WRITE);
-    assert_int_equal(entry->origin, ZKL_LOCAL);
-    expect(world, "6f 7L");
-    expect_next(world, ZKL_WATCH, 7, 6);
-
-    /* and the claim pins the parent */
-
-    create(world, 8);
-    assert_int_equal(world->view.complete_through, 8);
-}
-
-
-/* a claim created meanwhile is in the view before a claim that is found */
-
-static void
-test_merge_finds_ahead(void **state)
-{
-    world_t      *world = *state;
-    zkl_entry_t  *entry;
-
-    entry = create(world, 0);
-    zkl_view_forget(&world->view, gone, world);
-    create(world, 2);
-
-    see_own(world, entry);
-    see_foreign(world, 1);
-    see_own(world, find(world, 2));
-    merge(world);
-
-    expect(world, "0L 1f 2L");
-    grant(world, 0);
-    expect_next(world, ZKL_WATCH, 2, 1);
-}
-
-
-/* readers pass readers, and wait for writers only */
-
-static void
-test_readers(void **state)
-{
-    world_t  *world = *state;
-
-    create_mode(world, 0, ZKL_READ);
-    create_mode(world, 1, ZKL_READ);
-    create_mode(world, 2, ZKL_WRITE);
-    create_mode(world, 3, ZKL_READ);
-    create_mode(world, 4, ZKL_READ);
-
-    grant(world, 0);
-    grant(world, 1);
-    expect_next(world, ZKL_NOTHING, 2, -1);
-
-    /* a reader waits for a writer ahead, also if the writer is never granted */
-
-    drop(world, 0);
-    expect_next(world, ZKL_NOTHING, 2, -1);
-
-    drop(world, 2);
-    grant(world, 3);
-    grant(world, 4);
-    expect_nothing(world);
-}
-
-
-static void
-test_readers_foreign(void **state)
-{
-    world_t  *world = *state;
-
-    create_mode(world, 3, ZKL_READ);
-    see(world, 0, ZKL_WRITE);
-    see(world, 1, ZKL_READ);
-    see(world, 2, ZKL_READ)->data = world;
-    see_own(world, find(world, 3));
-    merge(world);
-
-    expect(world, "0f 1f 2s 3L");
-    expect_next(world, ZKL_WATCH, 3, 0);
-
-    create_mode(world, 4, ZKL_WRITE);
-
-    drop(world, 0);
-    expect_next(world, ZKL_COMPLETE, 3, -1);
-
-    see(world, 1, ZKL_READ);
-    see(world, 2, ZKL_READ)->data = world;
-    see_own(world, find(world, 3));
-    see_own(world, find(world, 4));
-    merge(world);
-
-    grant(world, 3);
-    expect_next(world, ZKL_NOTHING, 4, -1);
-
-    /* any claim blocks a writer, so the nearest claim is the blocker */
-
-    drop(world, 3);
-    expect_next(world, ZKL_WATCH, 4, 2);
-}
-
-
-static void
-test_blocks(void **state)
-{
-    (void) state;
-
-    assert_false(zkl_view_blocks(ZKL_READ, ZKL_READ));
-
-    assert_true(zkl_view_blocks(ZKL_READ, ZKL_WRITE));
-    assert_true(zkl_view_blocks(ZKL_READ, ZKL_MUTEX));
-    assert_true(zkl_view_blocks(ZKL_WRITE, ZKL_READ));
-    assert_true(zkl_view_blocks(ZKL_WRITE, ZKL_WRITE));
-    assert_true(zkl_view_blocks(ZKL_MUTEX, ZKL_READ));
-    assert_true(zkl_view_blocks(ZKL_MUTEX, ZKL_MUTEX));
-
-    assert_false(zkl_view_blocks(ZKL_MEMBER, ZKL_MEMBER));
-    assert_true(zkl_view_blocks(ZKL_READ, ZKL_MEMBER));
-    assert_true(zkl_view_blocks(ZKL_MEMBER, ZKL_READ));
-    assert_true(zkl_view_blocks(zkl_semaphore(2), zkl_semaphore(2)));
-}
-
-
-/* a reader may be in the place of a foreign writer that vanished */
-
-static void
-test_downgrade(void **state)
-{
-    world_t  *world = *state;
-
-    create_mode(world, 5, ZKL_WRITE);
-    see(world, 4, ZKL_WRITE);
-    see_own(world, find(world, 5));
-    merge(world);
-
-    drop(world, 4);
-
-    assert_int_equal(world->view.complete_through, 3);
-    expect_next(world, ZKL_COMPLETE, 5, -1);
-
-    see(world, 4, ZKL_READ);
-    see_own(world, find(world, 5));
-    merge(world);
-
-    expect(world, "4f 5L");
-    assert_int_equal(world->view.complete_through, 5);
-    expect_next(world, ZKL_WATCH, 5, 4);
-
-    /* a change of the parent would have told if a reader left a claim */
-
-    world->view.watched = 1;
-    drop(world, 4);
-    grant(world, 5);
-}
-
-
-/* the list may not show a renamed reader under the new name yet */
-
-static void
-test_renamed(void **state)
-{
-    world_t  *world = *state;
-
-    create_mode(world, 5, ZKL_WRITE);
-    see(world, 4, ZKL_READ);
-    see_own(world, find(world, 5));
-    merge(world);
-
-    world->view.watched = 1;
-
-    /* the watch finds no znode under the new name */
-
-    zkl_view_remove(&world->view, find(world, 4));
-
-    assert_int_equal(world->view.complete_through, 3);
-    expect_next(world, ZKL_COMPLETE, 5, -1);
-
-    /* the server that answers still has the old name */
-
-    see(world, 4, ZKL_MUTEX);
-    see_own(world, find(world, 5));
-    merge(world);
-
-    expect_next(world, ZKL_WATCH, 5, 4);
-}
-
-
-/* a sibling's claim was shared while the list with the claim was under way */
-
-static void
-test_shared_since(void **state)
-{
-    world_t  *world = *state;
-
-    create_mode(world, 5, ZKL_WRITE);
-    see(world, 4, ZKL_WRITE)->data = world;
-    see_own(world, find(world, 5));
-    merge(world);
-
-    find(world, 4)->mode = ZKL_READ;
-
-    see(world, 4, ZKL_WRITE)->data = world;
-    see_own(world, find(world, 5));
-    merge(world);
-
-    /* the caller learns of the mode again with the watch */
-
-    expect_gone(world, "4");
-    expect(world, "4s 5L");
-    expect_next(world, ZKL_WATCH, 5, 4);
-}
-
-
-/* the same if a list shows the reader */
-
-static void
-test_downgrade_listed(void **state)
-{
-    world_t  *world = *state;
-
-    create_mode(world, 5, ZKL_WRITE);
-    see(world, 3, ZKL_WRITE);
-    see(world, 4, ZKL_WRITE);
-    see_own(world, find(world, 5));
-    merge(world);
-
-    see(world, 3, ZKL_READ);
-    see_own(world, find(world, 5));
-    merge(world);
-
-    expect_gone(world, "3 4");
-    expect(world, "3f 5L");
-    assert_int_equal(find(world, 3)->mode, ZKL_READ);
-    assert_int_equal(world->view.complete_through, 5);
-    expect_next(world, ZKL_WATCH, 5, 3);
-}
-
-
-/* a sibling's writer leaves no reader; a mutex would change the parent */
-
-static void
-test_no_downgrade(void **state)
-{
-    world_t  *world = *state;
-
-    create_mode(world, 2, ZKL_WRITE);
-    see(world, 0, ZKL_MUTEX);
-    see(world, 1, ZKL_WRITE)->data = world;
-    see_own(world, find(world, 2));
-    merge(world);
-    expect(world, "0f 1s 2L");
-
-    drop(world, 1);
-    assert_int_equal(world->view.complete_through, 2);
-
-    world->view.watched = 1;
-    drop(world, 0);
-    assert_int_equal(world->view.complete_through, 2);
-
-    grant(world, 2);
-}
-
-
-/* a gateway's exclusive claim may leave a reader: no watch on the parent */
-
-static void
-test_downgrade_mutex(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 5);
-    see_foreign(world, 4);
-    see_own(world, find(world, 5));
-    merge(world);
-    world->view.watched = 1;
-
-    /* the parent watch fires before the watch on the claim */
-
-    world->view.watched = 0;
-    drop(world, 4);
-
-    assert_int_equal(world->view.complete_through, 3);
-    expect_next(world, ZKL_COMPLETE, 5, -1);
-
-    see(world, 4, ZKL_READ)->who = 9;
-    see_own(world, find(world, 5));
-    merge(world);
-
-    expect_gone(world, "");
-    expect(world, "4f 5L");
-    assert_int_equal(world->view.complete_through, 5);
-    expect_next(world, ZKL_WATCH, 5, 4);
-
-    world->view.watched = 1;
-    drop(world, 4);
-    grant(world, 5);
-}
-
-
-/* in place of a claim that became durable is a claim with the same name */
-
-static void
-test_durable(void **state)
-{
-    size_t          i;
-    world_t        *world;
-    zkl_mode_t  modes[] = {
-        ZKL_MUTEX, ZKL_READ, ZKL_WRITE, zkl_semaphore(1)
-    };
-
-    for (i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
-        tear_down(state);
-        assert_int_equal(set_up(state), 0);
-        world = *state;
-
-        create_mode(world, 5, (modes[i] == ZKL_READ) ? ZKL_WRITE : modes[i]);
-        see(world, 4, modes[i]);
-        see_own(world, find(world, 5));
-        merge(world);
-
-        drop(world, 4);
-
-        assert_int_equal(world->view.complete_through, 3);
-        expect_next(world, ZKL_COMPLETE, 5, -1);
-
-        see(world, 4, modes[i]);
-        see_own(world, find(world, 5));
-        merge(world);
-
-        expect(world, "4f 5L");
-        expect_next(world, ZKL_WATCH, 5, 4);
-    }
-}
-
-
-/* a claim that became durable keeps the seat, and no seat is free */
-
-static void
-test_durable_permit(void **state)
-{
-    world_t    *world = *state;
-    zkl_mode_t  mode;
-
-    mode = zkl_semaphore(2);
-
-    create_mode(world, 5, mode);
-    see(world, 3, mode);
-    see(world, 4, mode);
-    see_own(world, find(world, 5));
-    merge(world);
-
-    watch(world, 5, 4);
-    watch(world, 5, 3);
-    expect_nothing_for(world, 5);
-
-    /* the nearer claim is unchanged, and known */
-
-    drop(world, 3);
-
-    assert_int_equal(world->view.complete_through, 2);
-    expect_next(world, ZKL_COMPLETE, 5, -1);
-
-    see(world, 3, mode);
-    see(world, 4, mode);
-    see_own(world, find(world, 5));
-    merge(world);
-
-    expect_gone(world, "");
-    expect(world, "3f 4f 5L");
-    assert_int_equal(find(world, 4)->watched, 1);
-    assert_int_equal(world->view.complete_through, 5);
-
-    watch(world, 5, 3);
-    expect_nothing_for(world, 5);
-
-    /* a list without the claim proves that a seat is free */
-
-    see(world, 4, mode);
-    see_own(world, find(world, 5));
-    merge(world);
-
-    expect_gone(world, "3");
-    grant(world, 5);
-}
-
-
-/* a durable member, too: a claim of another use is refused, not granted */
-
-static void
-test_durable_member(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 5);
-    see(world, 4, ZKL_MEMBER);
-    see_own(world, find(world, 5));
-    merge(world);
-
-    drop(world, 4);
-
-    assert_int_equal(world->view.complete_through, 3);
-    expect_next(world, ZKL_COMPLETE, 5, -1);
-
-    see(world, 4, ZKL_MEMBER);
-    see_own(world, find(world, 5));
-    merge(world);
-
-    expect(world, "4f 5L");
-    watch(world, 5, 4);
-    expect_next(world, ZKL_VIEW_CONFLICT, 5, -1);
-}
-
-
-/* the same if a list shows the reader, despite the watches */
-
-static void
-test_downgrade_mutex_listed(void **state)
-{
-    world_t  *world = *state;
-
-    create_mode(world, 5, ZKL_READ);
-    see_foreign(world, 3);
-    see_foreign(world, 4);
-    see_own(world, find(world, 5));
-    merge(world);
-    world->view.watched = 1;
-    watch(world, 5, 4);
-
-    see(world, 3, ZKL_READ)->who = 9;
-    see_own(world, find(world, 5));
-    merge(world);
-
-    expect_gone(world, "3 4");
-    expect(world, "3f 5L");
-    assert_int_equal(find(world, 3)->mode, ZKL_READ);
-    assert_int_equal(find(world, 3)->watched, 0);
-    assert_int_equal(world->view.complete_through, 5);
-
-    /* readers share the lock */
-
-    grant(world, 5);
-}
-
-
-/*
- * If a claim is gone before the watch on the claim is set, the time of the end
- * is unknown: the parent may have changed before the parent was watched.
- */
-
-static void
-test_downgrade_mutex_missing(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 5);
-    see_foreign(world, 4);
-    see_own(world, find(world, 5));
-    merge(world);
-    world->view.watched = 1;
-
-    zkl_view_remove(&world->view, find(world, 4));
-
-    assert_int_equal(world->view.complete_through, 3);
-    expect_next(world, ZKL_COMPLETE, 5, -1);
-}
-
-
-/*
- * The same for each mode, because the claim may have become durable.  But if a
- * watch on the claim told, the parent watch would have told first.
- */
-
-static void
-test_durable_missing(void **state)
-{
-    size_t          i, told;
-    world_t        *world;
-    zkl_mode_t  modes[] = {
-        ZKL_MUTEX, ZKL_READ, zkl_semaphore(1), ZKL_MEMBER
-    };
-
-    for (i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
-        for (told = 0; told < 2; told++) {
-            tear_down(state);
-            assert_int_equal(set_up(state), 0);
-            world = *state;
-
-            create_mode(world, 5, ZKL_WRITE);
-            see(world, 4, modes[i]);
-            see_own(world, find(world, 5));
-            merge(world);
-            world->view.watched = 1;
-
-            find(world, 4)->watched = told;
-            zkl_view_remove(&world->view, find(world, 4));
-
-            if (told) {
-                assert_int_equal(world->view.complete_through, 5);
-                grant(world, 5);
-                continue;
+    size_t           i;
+    int64_t          given;
+    claim_t         *claim;
+    zkl_entry_t     *entry;
+    zkl_observed_t   children[WORDS], *child;
+
+    memset(children, 0, sizeof(children));
+    given = 0;
+
+    for (i = 0; i < words->n; i++) {
+        claim = &words->claims[i];
+        child = &children[i];
+
+        child->seq = claim->entry.seq;
+        child->mode = claim->entry.mode;
+        child->who = claim->entry.who;
+        child->gone = (claim->origin == 'g');
+        child->data = (claim->origin == 's') ? world : NULL;
+
+        if (claim->origin == 'l' || claim->origin == 'L') {
+            entry = search(world, claim);
+
+            if (entry == NULL) {
+                entry = new_entry(world, NULL);
+                entry->waiting = claim->entry.waiting;
+
+            } else {
+                child->mode = entry->mode;
             }
 
-            assert_int_equal(world->view.complete_through, 3);
-            expect_next(world, ZKL_COMPLETE, 5, -1);
+            child->entry = entry;
+        }
 
-            see(world, 4, modes[i]);
-            see_own(world, find(world, 5));
-            merge(world);
-
-            expect(world, "4f 5L");
-            expect_next(world, ZKL_WATCH, 5, 4);
+        if (child->seq >= given) {
+            given = child->seq + 1;
         }
     }
-}
 
-
-/* a list ahead of the watch shows the claim in place of the watched claim */
-
-static void
-test_downgrade_watched_listed(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 5);
-    see_foreign(world, 4);
-    see_own(world, find(world, 5));
-    merge(world);
-    world->view.watched = 1;
-    watch(world, 5, 4);
-
-    see(world, 4, ZKL_READ)->who = 9;
-    see_own(world, find(world, 5));
-    merge(world);
-
-    expect_gone(world, "4");
-    expect(world, "4f 5L");
-    assert_int_equal(find(world, 4)->mode, ZKL_READ);
-    assert_int_equal(find(world, 4)->watched, 0);
-    expect_next(world, ZKL_WATCH, 5, 4);
-}
-
-
-/* a live writer and the reader of the writer have the same seq */
-
-static void
-test_equal_seq(void **state)
-{
-    unsigned      i;
-    world_t      *world = *state;
-    zkl_entry_t  *writer, *reader;
-
-    create_mode(world, 5, ZKL_WRITE);
-
-    for (i = 0; i < 2; i++) {
-        see(world, 4, ZKL_READ);
-        see(world, 4, ZKL_WRITE);
-        see_own(world, find(world, 5));
-        merge(world);
-
-        expect(world, "4f 4f 5L");
-        expect_gone(world, "");
-        assert_int_equal(world->made, 2);
+    if (words->given != -1) {
+        given = words->given;
     }
 
-    writer = zkl_view_first(&world->view);
-    reader = writer->next;
-
-    assert_int_equal(writer->mode, ZKL_WRITE);
-    assert_int_equal(reader->mode, ZKL_READ);
-
-    zkl_view_remove(&world->view, writer);
-    expect_next(world, ZKL_WATCH, 5, 4);
-
-    /* that reader is known, but another reader may be there by now */
-
-    assert_int_equal(world->view.complete_through, 3);
-    zkl_view_remove(&world->view, reader);
-    expect_next(world, ZKL_COMPLETE, 5, -1);
+    check(world, zkl_view_merge(&world->view, tick, given, children, words->n,
+                                make, gone, world) == result);
 }
 
 
-/*
- * A writer may make a reader, drop the reader, and make another reader, all of
- * the writer's seq.  When the writer is gone, the known reader may be the old
- * reader: the view takes the reader from the list.
- */
+/* Finds the claims that a comparison is about.  Returns the number. */
 
-static void
-test_equal_seq_replaced(void **state)
+static size_t
+gather(world_t *world, const char *verb, int64_t seq, zkl_entry_t **found)
 {
-    world_t      *world = *state;
-    zkl_entry_t  *old;
-
-    create_mode(world, 5, ZKL_WRITE);
-    see(world, 4, ZKL_WRITE);
-    see(world, 4, ZKL_READ);
-    see_own(world, find(world, 5));
-    merge(world);
-
-    old = find(world, 5)->prev;
-    assert_int_equal(old->mode, ZKL_READ);
-
-    /* a watch tells that the writer is gone, then a list is needed */
-
-    drop(world, 4);
-    expect(world, "4f 5L");
-
-    see(world, 4, ZKL_READ)->who = 9;
-    see_own(world, find(world, 5));
-    merge(world);
-
-    assert_ptr_equal(world->gone[0], old);
-    expect_gone(world, "4");
-    expect(world, "4f 5L");
-    assert_int_equal(world->made, 3);
-    expect_next(world, ZKL_WATCH, 5, 4);
-
-    /* no other reader has followed */
-
-    see(world, 4, ZKL_READ)->who = 9;
-    see_own(world, find(world, 5));
-    merge(world);
-
-    expect_gone(world, "");
-    assert_int_equal(world->made, 3);
-
-    world->view.watched = 1;
-    drop(world, 4);
-    grant(world, 5);
-}
-
-
-/* the same if the list is the first to tell that the writer is gone */
-
-static void
-test_equal_seq_replaced_listed(void **state)
-{
-    world_t      *world = *state;
-    zkl_entry_t  *old;
-
-    create_mode(world, 5, ZKL_WRITE);
-    see(world, 4, ZKL_READ);
-    see(world, 4, ZKL_WRITE);
-    see(world, 3, ZKL_READ);
-    see_own(world, find(world, 5));
-    merge(world);
-
-    old = find(world, 5)->prev;
-    assert_int_equal(old->mode, ZKL_READ);
-
-    see(world, 3, ZKL_READ);
-    see(world, 4, ZKL_READ)->who = 9;
-    see_own(world, find(world, 5));
-    merge(world);
-
-    assert_ptr_equal(world->gone[1], old);
-    expect_gone(world, "4 4");
-    expect(world, "3f 4f 5L");
-    assert_int_equal(find(world, 4)->mode, ZKL_READ);
-    assert_int_equal(world->made, 4);
-    assert_int_equal(world->view.complete_through, 5);
-    expect_next(world, ZKL_WATCH, 5, 4);
-}
-
-
-/* another claim in the place of a claim: the parent was made anew */
-
-static void
-test_parent_made_anew(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 0);
-    create(world, 1);
-    grant(world, 0);
-    expect_next(world, ZKL_NOTHING, 1, -1);
-
-    see(world, 0, ZKL_MUTEX)->who = 7;
-    merge(world);
-
-    /* both local claims are gone, and the next claim does not pass 0 */
-
-    expect_gone(world, "0 1");
-    expect(world, "0f");
-
-    create(world, 1);
-    expect_next(world, ZKL_COMPLETE, 1, -1);
-
-    see(world, 0, ZKL_MUTEX)->who = 7;
-    see_own(world, find(world, 1));
-    merge(world);
-
-    expect_next(world, ZKL_WATCH, 1, 0);
-}
-
-
-/*
- * The end of a foreign writer makes the view incomplete in front of a known
- * sibling.  The view must close the gap past the sibling, because the sibling
- * would be learned a second time otherwise.
- */
-
-static void
-test_learn_passes_known(void **state)
-{
-    world_t  *world = *state;
-
-    create_mode(world, 6, ZKL_READ);
-    see(world, 3, ZKL_WRITE);
-    see(world, 5, ZKL_READ)->data = world;
-    see_own(world, find(world, 6));
-    merge(world);
-    drop(world, 3);
-    assert_int_equal(world->view.complete_through, 2);
-
-    zkl_view_learn(&world->view, NULL);
-    assert_int_equal(world->view.complete_through, 3);
-
-    zkl_view_learn(&world->view, NULL);
-    assert_int_equal(world->view.complete_through, 6);
-
-    expect(world, "5s 6L");
-    grant(world, 6);
-}
-
-
-/* but a foreign claim may have a duplicate that is not known */
-
-static void
-test_learn_stops_at_foreign(void **state)
-{
-    world_t  *world = *state;
-
-    create_mode(world, 6, ZKL_WRITE);
-    see(world, 4, ZKL_WRITE);
-    see(world, 5, ZKL_WRITE);
-    see(world, 5, ZKL_READ);
-    see_own(world, find(world, 6));
-    merge(world);
-
-    drop(world, 5);
-    drop(world, 4);
-    expect(world, "5f 6L");
-    assert_int_equal(world->view.complete_through, 3);
-
-    zkl_view_learn(&world->view, NULL);
-
-    assert_int_equal(world->view.complete_through, 4);
-    expect_next(world, ZKL_WATCH, 6, 5);
-
-    drop(world, 5);
-    expect_next(world, ZKL_COMPLETE, 6, -1);
-}
-
-
-/* all permits are in use; any holder that leaves makes room */
-
-static void
-test_semaphore(void **state)
-{
-    int64_t     seq;
-    world_t    *world = *state;
-    zkl_mode_t  mode;
-
-    mode = zkl_semaphore(3);
-
-    for (seq = 0; seq < 6; seq++) {
-        create_mode(world, seq, mode);
-    }
-
-    grant(world, 0);
-    grant(world, 1);
-    grant(world, 2);
-    expect_nothing_for(world, 3);
-    expect(world, "0l 1l 2l 3L 4L 5L");
-
-    drop(world, 1);
-    grant(world, 3);
-    expect_nothing_for(world, 4);
-
-    drop(world, 3);
-    grant(world, 4);
-    expect_nothing_for(world, 5);
-
-    drop(world, 0);
-    grant(world, 5);
-    expect_nothing(world);
-}
-
-
-static void
-test_semaphore_one(void **state)
-{
-    world_t  *world = *state;
-
-    create_mode(world, 0, zkl_semaphore(1));
-    create_mode(world, 1, zkl_semaphore(1));
-
-    grant(world, 0);
-    expect_nothing_for(world, 1);
-
-    drop(world, 0);
-    grant(world, 1);
-}
-
-
-/* the watches are as many as the permits, the nearest claims first */
-
-static void
-test_semaphore_watches(void **state)
-{
-    world_t    *world = *state;
-    zkl_mode_t  mode;
-
-    mode = zkl_semaphore(3);
-
-    create_mode(world, 5, mode);
-    see(world, 0, mode);
-    see(world, 1, mode);
-    see(world, 2, mode);
-    see(world, 3, mode)->data = world;
-    see(world, 4, mode);
-    see_own(world, find(world, 5));
-    merge(world);
-    expect(world, "0f 1f 2f 3s 4f 5L");
-    world->view.watched = 1;
-
-    watch(world, 5, 4);
-    watch(world, 5, 3);
-    watch(world, 5, 2);
-    expect_nothing_for(world, 5);
-
-    /* the farther claims count only when a watched claim is gone */
-
-    drop(world, 0);
-    expect_nothing_for(world, 5);
-
-    drop(world, 3);
-    watch(world, 5, 1);
-    expect_nothing_for(world, 5);
-
-    /* no claim is in the place of 3, either */
-
-    assert_int_equal(world->view.complete_through, 5);
-
-    drop(world, 2);
-    grant(world, 5);
-    expect_nothing(world);
-}
-
-
-/* the end of any watched claim wakes the waiter */
-
-static void
-test_semaphore_woken(void **state)
-{
-    int64_t   seq;
-    world_t  *world;
-
-    for (seq = 0; seq < 3; seq++) {
-        tear_down(state);
-        assert_int_equal(set_up(state), 0);
-        world = *state;
-
-        create_mode(world, 3, zkl_semaphore(3));
-        see(world, 0, zkl_semaphore(3));
-        see(world, 1, zkl_semaphore(3));
-        see(world, 2, zkl_semaphore(3));
-        see_own(world, find(world, 3));
-        merge(world);
-        world->view.watched = 1;
-
-        watch(world, 3, 2);
-        watch(world, 3, 1);
-        watch(world, 3, 0);
-        expect_nothing_for(world, 3);
-
-        drop(world, seq);
-        grant(world, 3);
-    }
-}
-
-
-/* local claims ahead count, too, but need no watch */
-
-static void
-test_semaphore_local(void **state)
-{
-    world_t    *world = *state;
-    zkl_mode_t  mode;
-
-    mode = zkl_semaphore(2);
-
-    create_mode(world, 0, mode);
-    grant(world, 0);
-    create_mode(world, 2, mode);
-    sibling_mode(world, 1, mode);
-    expect(world, "0l 1s 2L");
-
-    watch(world, 2, 1);
-    expect_nothing_for(world, 2);
-
-    drop(world, 0);
-    grant(world, 2);
-    create_mode(world, 3, mode);
-    expect_nothing_for(world, 3);
-
-    drop(world, 2);
-    grant(world, 3);
-}
-
-
-/* the unknown claims may take the remaining permits */
-
-static void
-test_semaphore_unknown(void **state)
-{
-    world_t    *world = *state;
-    zkl_mode_t  mode;
-
-    mode = zkl_semaphore(2);
-
-    create_mode(world, 0, mode);
-    grant(world, 0);
-    create_mode(world, 3, mode);
-    expect_next(world, ZKL_COMPLETE, 3, -1);
-
-    see_own(world, find(world, 0));
-    see(world, 2, mode);
-    see_own(world, find(world, 3));
-    merge(world);
-
-    watch(world, 3, 2);
-    expect_nothing_for(world, 3);
-}
-
-
-/* a member is granted at once if all claims ahead are known */
-
-static void
-test_members(void **state)
-{
-    world_t  *world = *state;
-
-    create_mode(world, 2, ZKL_MEMBER);
-    expect_next(world, ZKL_COMPLETE, 2, -1);
-
-    see(world, 0, ZKL_MEMBER);
-    see(world, 1, ZKL_MEMBER)->data = world;
-    see_own(world, find(world, 2));
-    merge(world);
-    create_mode(world, 3, ZKL_MEMBER);
-    expect(world, "0f 1s 2L 3L");
-
-    grant(world, 2);
-    grant(world, 3);
-    expect_nothing(world);
-}
-
-
-/* each mode behind each mode */
-
-static void
-test_conflict(void **state)
-{
-    int       mixes;
-    size_t    i, k;
-    world_t  *world;
-
-    const zkl_mode_t  modes[] = {
-        ZKL_MUTEX, ZKL_READ, ZKL_WRITE, ZKL_MEMBER,
-        zkl_semaphore(1), zkl_semaphore(2),
-        zkl_semaphore(ZKL_PERMITS_MAX)
-    };
-
-    for (i = 0; i < 7; i++) {
-        for (k = 0; k < 7; k++) {
-            tear_down(state);
-            assert_int_equal(set_up(state), 0);
-            world = *state;
-
-            create_mode(world, 0, modes[i]);
-            grant(world, 0);
-            create_mode(world, 1, modes[k]);
-
-            mixes = (i == k || (i < 3 && k < 3));
-
-            assert_int_equal(zkl_view_mixes(modes[i], modes[k]), mixes);
-            assert_int_equal(zkl_view_conflict(&world->view, find(world, 1)),
-                                               !mixes);
-            assert_false(zkl_view_conflict(&world->view, find(world, 0)));
-
-            if (!mixes) {
-                expect_next(world, ZKL_VIEW_CONFLICT, 1, -1);
-            }
-
-            /* when the first is gone, the lock is free for another use */
-
-            drop(world, 0);
-            grant(world, 1);
-            assert_false(zkl_view_conflict(&world->view, find(world, 1)));
-        }
-    }
-}
-
-
-/* modes of claims in order, and which claims hold the lock: "+" */
-
-static void
-test_count(void **state)
-{
-    size_t         i, k;
+    int            all;
+    size_t         n;
+    zkl_view_t    *view = &world->view;
+    zkl_entry_t   *entry;
     zkl_holders_t  holders;
 
-    static const struct {
-        zkl_mode_t   modes[5];
-        const char  *held;
-    } cases[] = {
-        { { ZKL_MUTEX, ZKL_MUTEX }, "+-" },
-        { { ZKL_READ, ZKL_READ, ZKL_WRITE, ZKL_READ }, "++--" },
-        { { ZKL_WRITE, ZKL_READ }, "+-" },
-        { { ZKL_MUTEX, ZKL_READ }, "+-" },
-        { { ZKL_MEMBER, ZKL_MEMBER, ZKL_MEMBER }, "+++" },
-        { { ZKL_MEMBER, ZKL_MUTEX, ZKL_MEMBER }, "+--" },
-        { { zkl_semaphore(2), zkl_semaphore(2), zkl_semaphore(2) },
-          "++-" },
+    memset(&holders, 0, sizeof(zkl_holders_t));
+    all = (strcmp(verb, "is") == 0);
+    n = 0;
+    entry = NULL;
 
-        /* a claim of another use waits, or will be refused, even if permits
-           are left */
-        { { zkl_semaphore(1), zkl_semaphore(5) }, "+-" },
-        { { ZKL_READ, zkl_semaphore(5), ZKL_READ }, "+--" }
+    if (strcmp(verb, "told") == 0) {
+        while ((entry = zkl_view_watched(view, seq, entry)) != NULL) {
+            found[n++] = entry;
+        }
+
+        return n;
+    }
+
+    every(entry, &world->view) {
+        if (all || zkl_view_count(&holders, entry->mode)) {
+            found[n++] = entry;
+        }
+    }
+
+    /* of members, the view counts a claim that is about to be refused, too */
+
+    if (!all && (n == 0 || holders.mixes || holders.first != ZKL_MEMBER)) {
+        check(world, zkl_view_holders(view) == n);
+    }
+
+    return n;
+}
+
+
+static void
+compare(world_t *world, zkl_entry_t **found, size_t n, claim_t *claims,
+    size_t nclaims, int whole)
+{
+    char          got[32], wanted[32];
+    size_t        i;
+    zkl_entry_t  *entry;
+
+    check(world, n == nclaims);
+
+    for (i = 0; i < n; i++) {
+        entry = &claims[i].entry;
+
+        if (whole) {
+            print_claim(got, found[i]);
+            print_claim(wanted, entry);
+
+            check(world, strcmp(got, wanted) == 0);
+        }
+
+        check(world, found[i]->seq == entry->seq);
+        check(world, claims[i].any_mode || found[i]->mode == entry->mode);
+        check(world, (found[i]->who == 9) == (entry->who == 9));
+    }
+}
+
+
+static void
+run_verb(world_t *world, const char *verb, words_t *words)
+{
+    size_t        i;
+    int64_t       n;
+    claim_t      *claim = words->claims;
+    zkl_view_t   *view = &world->view;
+    zkl_entry_t  *entry, *found[ENTRIES];
+
+    static const struct {
+        const char     *verb;
+        zkl_verdict_e   verdict;
+    } verdicts[] = {
+        { "grant", ZKL_GRANT }, { "needs", ZKL_WATCH }, { "watch", ZKL_WATCH },
+        { "unknown", ZKL_COMPLETE }, { "conflict", ZKL_VIEW_CONFLICT },
+        { "wait", ZKL_NOTHING }, { "idle", ZKL_NOTHING }, { NULL, 0 }
     };
 
-    (void) state;
+#define verb(name)  (strcmp(verb, name) == 0)
+#define each()      for (i = 0; i < words->n; i++)
 
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        memset(&holders, 0, sizeof(zkl_holders_t));
+    n = claim->entry.seq;
 
-        for (k = 0; cases[i].held[k] != '\0'; k++) {
-            assert_int_equal(zkl_view_count(&holders, cases[i].modes[k]),
-                             cases[i].held[k] == '+');
+    if (verb("create") || verb("anew")) {
+        each() {
+            check(world, zkl_view_create(view, new_entry(world, &claim[i]),
+                                         gone, world) == verb("anew"));
+        }
+    } else if (verb("learn")) {
+        each() {
+            check(world, claim[i].entry.seq == view->complete_through + 1);
+
+            entry = new_entry(world, &claim[i]);
+            entry->origin = ZKL_SIBLING;
+            entry->waiting = 1;
+            zkl_view_learn(view, entry);
+        }
+    } else if (verb("lost")) {
+        zkl_view_learn(view, NULL);
+    } else if (verb("list") || verb("fail")) {
+        list(world, words, view->tick, verb("list") ? 0 : -1);
+    } else if (verb("late")) {
+        list(world, words, world->sent, 0);
+    } else if (verb("sent")) {
+        world->sent = view->tick;
+    } else if (verb("memory")) {
+        world->can_make = n;
+    } else if (verb("drop") || verb("miss")) {
+        each() {
+            entry = find(world, &claim[i]);
+            entry->watched = verb("drop") && entry->origin != ZKL_LOCAL;
+            zkl_view_remove(view, entry);
+            zkl_view_remove(view, entry);       /* changes nothing */
+            world->nout++;
+        }
+    } else if (verb("becomes")) {
+        claim->any_mode = 1;
+        find(world, claim)->mode = claim->entry.mode;
+    } else if (verb("set") || verb("clear")) {
+        find(world, claim)->watched = verb("set");
+    } else if (verb("pin") || verb("unpin")) {
+        view->watched = verb("pin");
+    } else if (verb("forget")) {
+        zkl_view_forget(view, gone, world);
+    } else if (verb("keep")) {
+        zkl_view_keep(view, n, gone, world);
+    } else if (verb("is") || verb("held")) {
+        i = gather(world, verb, -1, found);
+        compare(world, found, i, claim, words->n, verb("is"));
+    } else if (verb("told")) {
+        i = gather(world, verb, n, found);
+        compare(world, found, i, &claim[1], words->n - 1, 0);
+    } else if (verb("thru")) {
+        check(world, view->complete_through == n);
+    } else if (verb("pinned")) {
+        check(world, view->watched == n);
+    } else {
+        for (i = 0; verdicts[i].verb != NULL && !verb(verdicts[i].verb); i++);
+
+        check(world, verdicts[i].verb != NULL);
+        next(world, verdicts[i].verdict, words->n > 0 ? claim : NULL,
+             words->n > 1 ? &claim[1] : NULL);
+
+        if (verb("watch")) {
+            find(world, &claim[1])->watched = 1;
+        } else if (verb("grant")) {
+            zkl_view_grant(find(world, claim));
+            zkl_view_grant(find(world, claim));     /* changes nothing */
         }
     }
 }
 
 
-/* of the claims ahead, only the first live claim decides the use of the lock */
-
 static void
-test_conflict_first(void **state)
+run_step(world_t *world)
 {
-    world_t  *world = *state;
+    char     text[sizeof(world->step)], *verb, *word, *rest;
+    words_t  words;
 
-    create_mode(world, 3, ZKL_WRITE);
-    see(world, 0, ZKL_READ);
-    see(world, 1, ZKL_MEMBER);
-    see(world, 2, zkl_semaphore(2));
-    see_own(world, find(world, 3));
-    merge(world);
-    world->view.watched = 1;
+    memset(&words, 0, sizeof(words_t));
+    words.given = -1;
 
-    assert_false(zkl_view_conflict(&world->view, find(world, 3)));
-    watch(world, 3, 2);
+    strcpy(text, world->step);
+    verb = strtok_r(text, " ", &rest);
 
-    drop(world, 2);
-    watch(world, 3, 1);
+    while ((word = strtok_r(NULL, " ", &rest)) != NULL) {
+        if (*word == '/') {
+            words.given = atoi(word + 1);
 
-    /* 1 is first now */
+        } else {
+            assert_true(words.n < WORDS);
+            words.claims[words.n++] = read_claim(word);
+        }
+    }
 
-    drop(world, 0);
-    assert_true(zkl_view_conflict(&world->view, find(world, 3)));
-    expect_next(world, ZKL_VIEW_CONFLICT, 3, -1);
+    if (strcmp(verb, "gone") == 0) {
+        compare(world, world->gone, world->ngone, words.claims, words.n, 0);
+        world->ngone = 0;
+        return;
+    }
 
-    /* the next waiter has the use of 1, and is granted */
+    check(world, world->ngone == 0);
 
-    create_mode(world, 4, ZKL_MEMBER);
-    drop(world, 3);
-    grant(world, 4);
+    run_verb(world, verb, &words);
+    check_view(world);
 }
 
 
-/* a refused claim does not decide the use, and blocks no claim */
+/* Runs a script with a text in the place of each '?'. */
 
 static void
-test_conflict_removed(void **state)
+run(const row_t *row, const char *script, const char *value, int len)
 {
-    world_t      *world = *state;
-    zkl_entry_t  *entry;
+    int          n = 0;
+    world_t      world;
+    const char  *p;
 
-    create(world, 0);
-    grant(world, 0);
-    entry = create_mode(world, 1, ZKL_MEMBER);
-    create(world, 2);
+    memset(&world, 0, sizeof(world_t));
 
-    expect_next(world, ZKL_VIEW_CONFLICT, 1, -1);
-    drop(world, 1);
-    assert_false(zkl_view_conflict(&world->view, entry));
-    expect_nothing_for(world, 2);
+    world.row = row;
+    world.can_make = ENTRIES;
+    zkl_view_init(&world.view);
 
-    drop(world, 0);
-    grant(world, 2);
+    for (p = script; *p != '\0'; p++) {
+
+        if (*p == ';') {
+            world.step[n] = '\0';
+            run_step(&world);
+            n = 0;
+
+        } else if (*p == '?') {
+            n += sprintf(world.step + n, "%.*s", len, value);
+
+        } else if (n != 0 || *p != ' ') {
+            world.step[n++] = *p;
+        }
+    }
+
+    assert_int_equal(n, 0);
+    check(&world, world.ngone == 0);
 }
 
 
-/*
- * A sibling's claim of another use is blocked while claims are ahead, and may
- * be granted before the refusal.  So no claim passes the sibling's claim.
- */
-
 static void
-test_other_use_blocks(void **state)
+test_row(void **state)
 {
-    size_t    i;
-    world_t  *world;
+    int           len;
+    const char   *value, *script;
+    const row_t  *row = *state;
 
-    const zkl_mode_t  modes[] = { ZKL_MEMBER, zkl_semaphore(5) };
+    script = row->script;
 
-    for (i = 0; i < 2; i++) {
-        tear_down(state);
-        assert_int_equal(set_up(state), 0);
-        world = *state;
+    if (strncmp(script, "each ", 5) != 0) {
+        run(row, script, "", 0);
+        return;
+    }
 
-        create_mode(world, 0, modes[i]);
-        grant(world, 0);
-        create_mode(world, 2, modes[i]);
-        sibling(world, 1);
-        expect(world, "0l 1s 2L");
-
-        watch(world, 2, 1);
-        expect_nothing_for(world, 2);
-
-        /* 1 was granted */
-
-        drop(world, 0);
-        expect_next(world, ZKL_VIEW_CONFLICT, 2, -1);
-
-        /* or 1 left ungranted */
-
-        drop(world, 1);
-        grant(world, 2);
+    for (value = script + 5; value[-1] != ';'; value += len + 1) {
+        len = (int) strcspn(value, "|;");
+        run(row, strchr(script, ';') + 1, value, len);
     }
 }
 
 
-/* the first claim may be long gone; then there is a conflict */
+static const row_t  rows[] = {
+
+    /* proofs by the seq of a create */
+
+    { "no claim is known, no claim waits",
+      "is; thru -1; pinned 0; idle; forget; is;" },
+    { "seq 0 is first, even if no claim is known",
+      "create 0; thru 0; is L0; grant 0; is l0; idle;" },
+    { "without a proof the claims ahead are unknown, for later claims, too",
+      "create 3; thru -1; unknown 3; create 4; thru -1; unknown 3; drop 3;"
+      "unknown 4;" },
+    { "the holder leaves: the next local claim is granted without a request",
+      "create 0 1 2; thru 2; grant 0; wait 1; drop 0; grant 1; wait 2; drop 1;"
+      "grant 2; drop 2; idle; is;" },
+    { "a gap needs a list only when the known blockers are gone",
+      "create 0; grant 0; create 3; thru 0; wait 3; drop 0; unknown 3;"
+      "list f2 l3; thru 3; needs 3 2; pin; drop 2; grant 3;" },
+
+    /* the end of a proof */
+
+    { "a live local claim pins the parent",
+      "create 0 1; grant 0; drop 0; create 2; thru 2; is L1 L2;" },
+    { "with neither, the parent may be new: no proof, others are forgotten",
+      "create 2; list f0 s1 l2; is f0 s1 L2; drop 2; is f0 s1; create 3;"
+      "gone 0 1; is L3; unknown 3;" },
+    { "a watch on the parent pins it, too, until a local claim does",
+      "create 0; pin; drop 0; thru 0; create 1; thru 1; unpin; create 2;"
+      "thru 2; is L1 L2;" },
+    { "a seq that runs backwards shows a new parent, and a list the claims",
+      "create 5; list f4 l5; pin; is f4 L5; anew 2; is L2 f4 L5; thru -1;"
+      "pinned 0; unknown 2; list l2; gone 4 5; is L2; anew 0; is L0 L2;"
+      "thru -1; unknown 0; list l0; gone 2; grant 0;" },
+    { "the same seq again shows a new parent",
+      "create 0; drop 0; pin; thru 0; create 0; thru 0; pinned 0; is L0;"
+      "drop 0; forget; create 7; anew 7r; is L7 L7r; list l7r; gone 7x;"
+      "is L7r;" },
+
+    /* the watch of the first waiter */
+
+    { "the watch is on the nearest claim ahead, and moves with it",
+      "create 3; list f0 f1 f2 l3; pin; needs 3 2; drop 2; needs 3 1; drop 0;"
+      "needs 3 1; drop 1; grant 3;" },
+    { "a waiter behind a local waiter needs no watch, until it is first",
+      "create 1; list f0 l1; create 2; pin; needs 1 0; drop 1; needs 2 0;"
+      "drop 0; grant 2;" },
+    { "an event finds the watched claims, also with the same seq",
+      "create 6w; list f3r f4w f4r f5r l6; create 7w; told 4; told 5;"
+      "watch 6 5; told 5 5; set 4w; told 4 4w; clear 4w; set 4r; told 4 4r;"
+      "set 4w; told 4 4r 4w; told 2; told 3; told 6; told 8; drop 6 7;"
+      "told 4 4r 4w;" },
+
+    /* claims that become known without a list */
+
+    { "a sibling's claim is learned; a gap behind does not matter yet",
+      "create 2; unknown 2; learn 0; thru 0; needs 2 0; drop 0; unknown 2;"
+      "learn 1; is s1 L2; thru 2; drop 1; grant 2;" },
+    { "a worker without a waiter keeps only the head of the queue",
+      "create 0; learn 1; lost; learn 3 4; is L0 s1 s3 s4; keep 2; gone 4 3;"
+      "thru 2; is L0 s1; keep 2; is L0 s1; learn 3; create 4; thru 4;" },
+    { "the last known claim alone is dropped",
+      "create 0; learn 1 2; thru 2; keep 2; gone 2; thru 1; is L0 s1;" },
+    { "the view is not complete up to a dropped or missed claim behind a gap",
+      "list f0 f1 f3 f4; pin; miss 0; thru -1; miss 4; thru -1; keep 1;"
+      "gone 3; thru -1; is f1;" },
+    { "a learned claim completes the view up to the next gap",
+      "create 1 2 3 5; lost; thru 3; is L1 L2 L3 L5; grant 1; drop 1; grant 2;"
+      "drop 2; grant 3; drop 3; unknown 5; learn 4; thru 5; needs 5 4;" },
+    { "the gap in front of a known sibling closes past the sibling",
+      "create 6r; list f3w s5r l6; drop 3; thru 2; lost; thru 3; lost; thru 6;"
+      "is s5r L6r; grant 6;" },
+    { "but a foreign claim may have a duplicate that is not known",
+      "create 6w; list f4w f5w f5r l6; drop 5w; drop 4; is f5r L6w; thru 3;"
+      "lost; thru 4; needs 6 5; drop 5; unknown 6;" },
+
+    /* lists */
+
+    { "a list has new claims in any order; the same list changes nothing",
+      "create 4; list s3 l4 f0 f5r; thru 5; is f0 s3 L4 f5r;"
+      "list s3 l4 f0 f5r; is f0 s3 L4 f5r;" },
+    { "a claim that the list does not show is gone",
+      "create 3; list f0 s1 f2 l3; list f0 l3; gone 1 2; is f0 L3; needs 3 0;"
+      "list l3; gone 0; grant 3;" },
+    { "a claim that became known after the list was sent is kept",
+      "create 2; sent; create 3; late f1 l2; is f1 L2 L3; thru 3;" },
+    { "unless the list shows a claim that was created even later",
+      "create 2; sent; create 3; late f4; gone 2 3; is f4;" },
+    { "an empty list: all claims known before are gone; 0 may be a reader",
+      "create 1; list f0 l1; sent; create 2; late; gone 0 1; is L2; thru -1;"
+      "unknown 2;" },
+    { "a sibling may be newer than the list; only a later claim proves its end",
+      "create 0; grant 0; create 2; learn 1; is l0 s1 L2; drop 2; list l0;"
+      "is l0 s1; list l0 f3; gone 1; is l0 f3;" },
+    { "a claim whose delete is decided counts as seen, and is not made",
+      "create 2; list g0 g1 l2 g3; thru 3; is L2; grant 2; create 4;"
+      "thru 4;" },
+    { "a sibling that ended, but is still linked, goes with the next list",
+      "create 1; learn 0; needs 1 0; list g0 l1; gone 0; grant 1;" },
+    { "a foreign claim is added, however old the number",
+      "create 1; learn 0; drop 0; grant 1; list g0 l1; is l1; list f0 l1;"
+      "is f0 l1;" },
+    { "without memory the view stays as incomplete as before",
+      "create 2; memory 1; fail f0 f1 l2; thru -1; needs 2 0; drop 0;"
+      "unknown 2; memory 9; list f1 l2; is f1 L2; needs 2 1;" },
+    { "without memory a view that was complete is not any more",
+      "create 0 1; thru 1; memory 0; fail f2 l0 l1; is L0 L1; thru -1;" },
+    { "a lost connection: claims hold or wait as before, a list finds the rest",
+      "create 0 2; learn 1; grant 0; pin; forget; gone 1; is l0 L2; wait 2;"
+      "thru -1; list l2 s1 l0; is l0 s1 L2; thru 2; needs 2 1; drop 1; wait 2;"
+      "drop 0; grant 2;" },
+    { "the reply of a create was lost: the list tells the seq; a pin, too",
+      "list f6 L7w; is f6 L7w; needs 7 6; create 8; thru 8;" },
+    { "a claim created meanwhile is in the view before one that is found",
+      "create 0; forget; create 3; list l0 f1 L2 l3; is L0 f1 L2 L3; grant 0;"
+      "needs 2 1;" },
+    { "another claim in the place of a claim: the parent was made anew",
+      "create 0 1; grant 0; wait 1; list f0'; gone 0 1; is f0'; create 1;"
+      "gone 0'; unknown 1; list f0' l1; needs 1 0;" },
+
+    /* names with numbers that the parent has not given */
+
+    { "a misnumbered child proves nothing, and comes first until it is gone",
+      "create 1; list f100 l1 /2; thru 1; is f100* L1; watch 1 100;"
+      "told 100 100; create 2 3; thru 3; is f100!* L1 L2 L3; wait 1;"
+      "list f100 l1 l2 l3 f101; is f100!* L1 L2 L3 f101; wait 1; thru 101;"
+      "pin; drop 100; grant 1;" },
+    { "without a watch another claim may be in the misnumbered child's place",
+      "create 1; list f200 l1 /150; is f200* L1; pin; miss 200; unknown 1;" },
+    { "misnumbered children come by number, and prove no new parent",
+      "list f20m /2; is f20m*; list f20m f2 /2; is f2* f20m*; list f20m /2;"
+      "gone 2; pin; create 2; thru 2; is f20m* L2; needs 2 20;" },
+    { "a number that a local claim has was not given to another child",
+      "create 3; list f3 l3 f2; is f3* f2 L3; list f3 l3 f2; is f3* f2 L3;"
+      "needs 3 2;" },
+    { "claims of this gateway can be misnumbered, too; all come by number",
+      "create 2; list f60r l50 l2 s40 /3; is s40* l50* f60r* L2; needs 2 60;"
+      "forget; gone 40 60; is l50* L2; wait 2; list l2 /3; gone 50;"
+      "grant 2;" },
+
+    /* readers, and claims that replace a claim with the same seq */
+
+    { "readers pass readers, and wait for a writer that is not granted yet",
+      "create 0r 1r 2w 3r 4r; grant 0; grant 1; wait 2; drop 0; wait 2;"
+      "drop 2; grant 3; grant 4; idle;" },
+    { "a reader watches the writer, a writer the nearest claim",
+      "create 3r; list f0w f1r s2r l3; is f0w f1r s2r L3r; needs 3 0;"
+      "create 4w; drop 0; unknown 3; list f1r s2r l3 l4; grant 3; wait 4;"
+      "drop 3; needs 4 2;" },
+    { "a reader may be in the place of a foreign writer that vanished",
+      "create 5w; list f4w l5; pin; drop 4; thru 3; unknown 5; list f4r l5;"
+      "is f4r L5w; thru 5; needs 5 4; drop 4; grant 5;" },
+    { "a sibling's writer leaves no reader; a mutex would change the parent",
+      "create 2w; list f0 s1w l2; is f0 s1w L2w; drop 1; thru 2; pin; drop 0;"
+      "thru 2; grant 2;" },
+    { "a list may not show a renamed reader under the new name yet",
+      "create 5w; list f4r l5; pin; miss 4; thru 3; unknown 5; list f4 l5;"
+      "needs 5 4;" },
+    { "a sibling's claim was shared while the list was under way",
+      "create 5w; list s4w l5; becomes 4r; list s4w l5; gone 4r; is s4w L5w;"
+      "needs 5 4;" },
+    { "a list shows readers in the place of mutexes, despite the watches",
+      "create 5r; list f3 f4 l5; pin; watch 5 4; list f3r f4r' l5; gone 3 4;"
+      "is f3r f4r' L5r; thru 5; grant 5;" },
+    { "in place of a claim that became durable is one of the same name",
+      "each x|r|w|p1|m; create 5w; list f4? l5; drop 4; thru 3; unknown 5;"
+      "list f4? l5; is f4? L5w; watch 5 4;" },
+    { "a claim that was gone before its watch was set may have become durable",
+      "each x|r|p1|m; create 5w; list f4? l5; pin; miss 4; thru 3; unknown 5;"
+      "list f4? l5; is f4? L5w; needs 5 4;" },
+    { "but if the watch on the claim told, the parent's would have told first",
+      "each x|r|p1|m; create 5w; list f4? l5; pin; drop 4; thru 5; grant 5;" },
+    { "a claim that became durable keeps the seat",
+      "create 5p2; list f3p2 f4p2 l5; watch 5 4; watch 5 3; wait 5; drop 3;"
+      "thru 2; unknown 5; list f3p2 f4p2 l5; is f3p2 f4p2! L5p2; thru 5;"
+      "watch 5 3; wait 5; list f4p2 l5; gone 3; grant 5;" },
+    { "a live writer and the reader of the writer have the same seq",
+      "create 5w; list f4r f4w l5; is f4w f4r L5w; list f4r f4w l5;"
+      "is f4w f4r L5w; miss 4w; needs 5 4; thru 3; miss 4r; unknown 5;" },
+    { "the reader of a writer that is gone may be another reader by now",
+      "create 5w; list f4w f4r l5; drop 4w; is f4r L5w; list f4r' l5; gone 4r;"
+      "is f4r' L5w; needs 5 4; list f4r' l5; is f4r' L5w; pin; drop 4;"
+      "grant 5;" },
+    { "the list is the first to tell that the writer is gone",
+      "create 5w; list f4r f4w f3r l5; list f3r f4r' l5; gone 4w 4r;"
+      "is f3r f4r' L5w; thru 5; needs 5 4;" },
+
+    /* semaphores and members */
+
+    { "all permits are in use; any holder that leaves makes room",
+      "create 0p3 1p3 2p3 3p3 4p3 5p3; grant 0; grant 1; grant 2; wait 3;"
+      "drop 1; grant 3; wait 4; drop 3; grant 4; wait 5; drop 0; grant 5;"
+      "idle;" },
+    { "a single permit", "create 0p1 1p1; grant 0; wait 1; drop 0; grant 1;" },
+    { "the watches are as many as the permits, the nearest claims first",
+      "create 5p3; list f0p3 f1p3 f2p3 s3p3 f4p3 l5; pin; watch 5 4;"
+      "watch 5 3; watch 5 2; wait 5; drop 0; wait 5; drop 3; watch 5 1;"
+      "wait 5; thru 5; drop 2; grant 5; idle;" },
+    { "the end of any watched claim wakes the waiter",
+      "each 0|1|2; create 3p3; list f0p3 f1p3 f2p3 l3; pin; watch 3 2;"
+      "watch 3 1; watch 3 0; wait 3; drop ?; grant 3;" },
+    { "local claims ahead count, too, but need no watch",
+      "create 0p2; grant 0; create 2p2; learn 1p2; is l0p2 s1p2 L2p2;"
+      "watch 2 1; wait 2; drop 0; grant 2; create 3p2; wait 3; drop 2;"
+      "grant 3;" },
+    { "the unknown claims may take the remaining permits",
+      "create 0p2; grant 0; create 3p2; unknown 3; list l0 f2p2 l3; watch 3 2;"
+      "wait 3;" },
+    { "a member is granted at once if all claims ahead are known",
+      "create 2m; unknown 2; list f0m s1m l2; create 3m; is f0m s1m L2m L3m;"
+      "grant 2; grant 3; idle;" },
+
+    /* a claim of another use */
+
+    { "a claim of another use, and the lock is free when the first is gone",
+      "each x 1m|m 1x|r 1p1|p1 1p2|p2 1w; create 0?; grant 0; conflict 1;"
+      "drop 0; grant 1;" },
+    { "of the claims ahead, only the first live claim decides the use",
+      "create 3w; list f0r f1m f2p2 l3; pin; watch 3 2; drop 2; watch 3 1;"
+      "drop 0; conflict 3; create 4m; drop 3; grant 4;" },
+    { "a refused claim does not decide the use, and blocks no claim",
+      "create 0; grant 0; create 1m 2; conflict 1; drop 1; wait 2; drop 0;"
+      "grant 2;" },
+    { "no claim passes a sibling's of another use, which may be granted yet",
+      "each m|p5; create 0?; grant 0; create 2?; learn 1; is l0? s1 L2?;"
+      "watch 2 1; wait 2; drop 0; conflict 2; drop 1; grant 2;" },
+    { "the first claim may be long gone; then there is a conflict",
+      "create 2m; list f0m f1w l2; pin; watch 2 1; watch 2 0; wait 2; drop 0;"
+      "conflict 2;" },
+    { "a first claim without a watch may be gone, and does not decide",
+      "create 2p2; list f0 s1 l2; pin; watch 2 0; conflict 2; drop 0;"
+      "watch 2 1; conflict 2; drop 1; grant 2;" },
+    { "a claim that may not be first does not decide, either",
+      "create 6; list f4w f5m l6; watch 6 5; drop 4; unknown 6;"
+      "list f4r f5m l6; needs 6 4;" },
+    { "the last claim up to which the view is complete decides",
+      "list f4m; pin; create 6; thru 4; needs 6 4;" },
+    { "a local claim of an unknown place does not decide, either",
+      "create 0; grant 0; forget; create 2m; unknown 2;" },
+
+    /* which claims hold the lock; a claim of another use waits, or will be
+       refused, even if permits are left */
+
+    { "exclusive claims, and readers of a mutex", "create 0 1r; held 0;" },
+    { "readers up to a writer", "create 0r 1r 2w 3r; held 0 1;" },
+    { "a writer and a reader", "create 0w 1r; held 0;" },
+    { "members", "create 0m 1m 2m; held 0 1 2;" },
+    { "members up to another use", "create 0m 1 2m; held 0;" },
+    { "as many as the permits", "create 0p2 1p2 2p2; held 0 1;" },
+    { "claims with other permits", "create 0p1 1p5; held 0;" },
+    { "readers up to a semaphore", "create 0r 1p5 2r; held 0;" },
+    { "no claim", "held;" },
+};
+
+
+/* which modes block, and mix with, which: each behind each */
 
 static void
-test_other_use_looks_at_first(void **state)
+test_modes(void **state)
 {
-    world_t  *world = *state;
+    int         mixes;
+    size_t      i, k;
+    zkl_mode_t  a, b;
 
-    create_mode(world, 2, ZKL_MEMBER);
-    see(world, 0, ZKL_MEMBER);
-    see(world, 1, ZKL_WRITE);
-    see_own(world, find(world, 2));
-    merge(world);
-    world->view.watched = 1;
+    (void) state;
 
-    watch(world, 2, 1);
-    watch(world, 2, 0);
-    expect_nothing_for(world, 2);
+    for (i = 0; i < count(modes); i++) {
+        for (k = 0; k < count(modes); k++) {
+            a = modes[i];
+            b = modes[k];
+            mixes = (i == k || (i < 3 && k < 3));
 
-    drop(world, 0);
-    expect_next(world, ZKL_VIEW_CONFLICT, 2, -1);
-}
-
-
-/* a first claim without a watch may be gone, and does not decide the use */
-
-static void
-test_conflict_unwatched(void **state)
-{
-    world_t  *world = *state;
-
-    create_mode(world, 2, zkl_semaphore(2));
-    see(world, 0, ZKL_MUTEX);
-    see(world, 1, ZKL_MUTEX)->data = world;
-    see_own(world, find(world, 2));
-    merge(world);
-    world->view.watched = 1;
-
-    watch(world, 2, 0);
-    expect_next(world, ZKL_VIEW_CONFLICT, 2, -1);
-
-    drop(world, 0);
-    watch(world, 2, 1);
-    expect_next(world, ZKL_VIEW_CONFLICT, 2, -1);
-
-    drop(world, 1);
-    grant(world, 2);
-}
-
-
-/* a claim that may not be first does not decide the use, either */
-
-static void
-test_conflict_unknown(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 6);
-    see(world, 4, ZKL_WRITE);
-    see(world, 5, ZKL_MEMBER);
-    see_own(world, find(world, 6));
-    merge(world);
-    watch(world, 6, 5);
-
-    drop(world, 4);
-    expect_next(world, ZKL_COMPLETE, 6, -1);
-
-    see(world, 4, ZKL_READ);
-    see(world, 5, ZKL_MEMBER);
-    see_own(world, find(world, 6));
-    merge(world);
-
-    assert_false(zkl_view_conflict(&world->view, find(world, 6)));
-}
-
-
-/* an event finds the watched claim; there may be duplicates */
-
-static void
-test_watched(void **state)
-{
-    world_t      *world = *state;
-    zkl_entry_t  *one, *two;
-
-    create_mode(world, 6, ZKL_WRITE);
-    see(world, 3, ZKL_READ);
-    see(world, 4, ZKL_WRITE);
-    see(world, 4, ZKL_READ);
-    see(world, 5, ZKL_READ);
-    see_own(world, find(world, 6));
-    merge(world);
-    create_mode(world, 7, ZKL_WRITE);
-
-    one = find(world, 4);
-    two = zkl_view_after(&world->view, one);
-    assert_int_equal(two->seq, 4);
-    assert_null(zkl_view_after(&world->view, find(world, 7)));
-
-    assert_null(zkl_view_watched(&world->view, 4, NULL));
-    assert_null(zkl_view_watched(&world->view, 5, NULL));
-
-    watch(world, 6, 5);
-    assert_ptr_equal(zkl_view_watched(&world->view, 5, NULL), find(world, 5));
-    assert_null(zkl_view_watched(&world->view, 5, find(world, 5)));
-
-    /* a single claim of the two is watched */
-
-    one->watched = 1;
-    assert_ptr_equal(zkl_view_watched(&world->view, 4, NULL), one);
-    assert_null(zkl_view_watched(&world->view, 4, one));
-
-    one->watched = 0;
-    two->watched = 1;
-    assert_ptr_equal(zkl_view_watched(&world->view, 4, NULL), two);
-    assert_null(zkl_view_watched(&world->view, 4, two));
-
-    /* both are watched */
-
-    one->watched = 1;
-    assert_ptr_equal(zkl_view_watched(&world->view, 4, NULL), two);
-    assert_ptr_equal(zkl_view_watched(&world->view, 4, two), one);
-    assert_null(zkl_view_watched(&world->view, 4, one));
-
-    /* a seq without a claim, without a watch, or of a local claim */
-
-    assert_null(zkl_view_watched(&world->view, 2, NULL));
-    assert_null(zkl_view_watched(&world->view, 3, NULL));
-    assert_null(zkl_view_watched(&world->view, 6, NULL));
-    assert_null(zkl_view_watched(&world->view, 8, NULL));
-
-    /* also without a waiter */
-
-    drop(world, 6);
-    drop(world, 7);
-    assert_ptr_equal(zkl_view_watched(&world->view, 4, NULL), two);
-    assert_ptr_equal(zkl_view_watched(&world->view, 4, two), one);
-}
-
-
-static void
-test_position(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 4);
-    see_foreign(world, 1);
-    see_sibling(world, 3);
-    see_own(world, find(world, 4));
-    merge(world);
-    create(world, 5);
-    expect(world, "1f 3s 4L 5L");
-
-    assert_int_equal(zkl_view_position(&world->view, find(world, 1)), 0);
-    assert_int_equal(zkl_view_position(&world->view, find(world, 4)), 2);
-    assert_int_equal(zkl_view_position(&world->view, find(world, 5)), 3);
-
-    drop(world, 3);
-    assert_int_equal(zkl_view_position(&world->view, find(world, 5)), 2);
-}
-
-
-/* a second call does not change the view */
-
-static void
-test_idempotent(void **state)
-{
-    world_t      *world = *state;
-    zkl_entry_t  *entry;
-
-    entry = create(world, 0);
-    create(world, 1);
-
-    zkl_view_grant(entry);
-    zkl_view_grant(entry);
-    expect(world, "0l 1L");
-
-    zkl_view_remove(&world->view, entry);
-    zkl_view_remove(&world->view, entry);
-    expect(world, "1L");
+            assert_int_equal(zkl_view_mixes(a, b), mixes);
+            assert_int_equal(zkl_view_blocks(a, b),
+                             a != b || (a != ZKL_READ && a != ZKL_MEMBER));
+        }
+    }
 }
 
 
 int
 main(void)
 {
-#define test(name)  cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    size_t             i;
+    struct CMUnitTest  tests[count(rows) + 1];
 
-    const struct CMUnitTest  tests[] = {
-        test(test_empty),
-        test(test_seq_0),
-        test(test_unknown),
-        test(test_contiguous),
-        test(test_handoff),
-        test(test_waiter_leaves),
-        test(test_pin_by_claim),
-        test(test_pin_by_watch),
-        test(test_pin_lost),
-        test(test_pin_lost_forgets_others),
-        test(test_pin_changes_hands),
-        test(test_seq_0_again),
-        test(test_backwards),
-        test(test_same_seq),
-        test(test_gap),
-        test(test_gap_behind_foreign),
-        test(test_watch_nearest),
-        test(test_watch_first_only),
-        test(test_learn),
-        test(test_learn_gone),
-        test(test_keep),
-        test(test_keep_all_but_one),
-        test(test_learn_closes),
-        test(test_merge_new),
-        test(test_merge_again),
-        test(test_merge_gone),
-        test(test_merge_gone_local),
-        test(test_merge_younger),
-        test(test_merge_empty),
-        test(test_merge_lagging),
-        test(test_merge_decided),
-        test(test_merge_decided_linked),
-        test(test_merge_known_as_gone),
-        test(test_misnumbered),
-        test(test_misnumbered_alike),
-        test(test_misnumbered_own),
-        test(test_merge_no_memory),
-        test(test_forget),
-        test(test_merge_finds),
-        test(test_merge_finds_ahead),
-        test(test_readers),
-        test(test_readers_foreign),
-        test(test_blocks),
-        test(test_downgrade),
-        test(test_renamed),
-        test(test_shared_since),
-        test(test_downgrade_listed),
-        test(test_no_downgrade),
-        test(test_downgrade_mutex),
-        test(test_durable),
-        test(test_durable_permit),
-        test(test_durable_member),
-        test(test_downgrade_mutex_listed),
-        test(test_downgrade_mutex_missing),
-        test(test_durable_missing),
-        test(test_downgrade_watched_listed),
-        test(test_equal_seq),
-        test(test_equal_seq_replaced),
-        test(test_equal_seq_replaced_listed),
-        test(test_parent_made_anew),
-        test(test_learn_passes_known),
-        test(test_learn_stops_at_foreign),
-        test(test_semaphore),
-        test(test_semaphore_one),
-        test(test_semaphore_watches),
-        test(test_semaphore_woken),
-        test(test_semaphore_local),
-        test(test_semaphore_unknown),
-        test(test_members),
-        test(test_conflict),
-        test(test_conflict_first),
-        test(test_count),
-        test(test_conflict_removed),
-        test(test_other_use_blocks),
-        test(test_other_use_looks_at_first),
-        test(test_conflict_unwatched),
-        test(test_conflict_unknown),
-        test(test_watched),
-        test(test_position),
-        test(test_idempotent),
-    };
+    memset(tests, 0, sizeof(tests));
+
+    for (i = 0; i < count(rows); i++) {
+        tests[i].name = rows[i].name;
+        tests[i].test_func = test_row;
+        tests[i].initial_state = (void *) &rows[i];
+    }
+
+    tests[i] = (struct CMUnitTest) cmocka_unit_test(test_modes);
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
