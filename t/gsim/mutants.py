@@ -231,7 +231,7 @@ MUTANTS = [
      'zkl_record_extend(cell, ttl, grace, seen);\n\n'
      '    cell->renewals = renewals;\n',
      'cell->renewals = renewals;\n\n'
-     '    zkl_record_extend(cell, ttl, grace, seen);\n', 1000),
+     '    zkl_record_extend(cell, ttl, grace, seen);\n', 20000),
 
     ('a worker leaves whom it owes an answer', 'core/worker.c',
      '} else if (worker->nuntold != 0) {', '} else if (0) {', 12000),
@@ -687,7 +687,7 @@ MUTANTS = [
      '            {\n'
      '                children[i].gone = 1;\n'
      '            }\n\n'
-     '            if (zkl_view_match(entry, &children[i])) {\n', 500),
+     '            if (zkl_view_match(entry, &children[i])) {\n', 9000),
 
     ('a waiter for a permit watches a single claim',
      'base/view.c:zkl_view_blocker',
@@ -851,7 +851,7 @@ MUTANTS = [
     ('a write before the last look serves as the barrier', 'zk/turns.c',
      """                list->fresh = 1;
                 list->number = op->number;
-""", '                list->fresh = 1;\n', 2000),
+""", '                list->fresh = 1;\n', 20000),
 
     ('a list that others share is fresh for the first only', 'zk/turns.c',
      """            if (op->fresh) {
@@ -979,7 +979,7 @@ MUTANTS = [
 
     ('a claim begins with the version of the claim before',
      'shm/record.c:zkl_record_begin',
-     '    cell->version = 0;\n', '', ('--rich', 3000)),
+     '    cell->version = 0;\n', '', ('--rich', 20000)),
 
     ('a claim is made durable with the renewals of its data as read first',
      'shm/record.c:zkl_record_cdata',
@@ -1213,7 +1213,7 @@ MUTANTS = [
     ('a sibling counts a hold that was called back',
      'core/serve.c:zkl_serve_begin',
      'return zkl_errand_begin(', 'return NGX_OK + 0 * zkl_errand_begin(',
-     15000),
+     60000),
 
     ('an errand is called back without a note',
      'shm/errand.c:zkl_errand_free',
@@ -1332,6 +1332,8 @@ RARE = [
     'a claim with another name has the version of the name before',
     'a claim that another session counts has the version of before',
     'a claim is made durable with the renewals of its data as read first',
+    'a renewal is known before it counts',
+    'a sibling counts a hold that was called back',
 ]
 
 
