@@ -5,8 +5,7 @@
  * zkl_view_blocks().
  *
  * The view owns no memory: the caller owns the entries, and an entry leaves the
- * rings before the caller is told that the entry is gone.  Any thread may call
- * the functions, but two threads must not use the same view at the same time.
+ * rings before the caller is told that the entry is gone.
  */
 
 

@@ -14,8 +14,8 @@
  * session.  ZooKeeper deletes then what the dead worker has made, and refuses
  * what the dead worker has sent and ZooKeeper has not carried out so far.
  *
- * All of the code runs on the event loop.  The session of an adoption is NULL
- * until the session is opened.
+ * All of the code runs on the event loop.  The session of an adoption is open,
+ * and not NULL, until the adoption is over.
  */
 
 

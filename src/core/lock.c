@@ -2005,7 +2005,7 @@ zkl_lock_sub_handler(zkl_subscription_t *sub)
 
     other = ngx_queue_data(sub, zkl_other_t, sub);
 
-    /* advance() reads the claim's record again */
+    /* zkl_lock_step() reads the claim's record again */
 
     other->entry.watched = 0;
 
