@@ -553,6 +553,7 @@ ngx_http_zk_lock_parts(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 
     text = (char *) ctx->text.data;
     len = ctx->text.len;
+    several = NULL;
     rc = NGX_DECLINED;
 
     if (len > ZKL_TOKEN_LEN + 1

@@ -43,9 +43,9 @@ def taken(gateway):
 @pytest.mark.parametrize("name", ["%00", "a%00"])
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
 def test_names_that_nginx_refuses(gateway, tree, method, name):
-    before = tree.children(gateway.root)
+    before = set(tree.children(gateway.root))
     assert gateway.call(method, "/locks/" + name).status == 400
-    assert tree.children(gateway.root) == before
+    assert set(tree.children(gateway.root)) <= before
 
 
 @pytest.mark.parametrize("name", [
@@ -70,10 +70,10 @@ def test_names_that_no_znode_has(gateway, tree, name):
     "/locks/%2f", "/locks/a/" + "t" * 32, "/locks/a/b/" + "t" * 32,
     "/locks/a/" + "t" * 9000, "/locks/%2e%2e%2flocks%2f", "/locks/a/"])
 def test_paths_that_are_no_name(gateway, tree, path):
-    before = tree.children(gateway.root)
+    before = set(tree.children(gateway.root))
     response = gateway.call("POST", path)
     assert response.status in (400, 404, 405, 414, 501), response
-    assert tree.children(gateway.root) == before
+    assert set(tree.children(gateway.root)) <= before
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "PUT", "DELETE"])
@@ -113,9 +113,9 @@ def test_what_a_decoded_slash_may_be(gateway, method, path):
     "/x%2F../locks/a", "/locks/%2F..%2Flocks%2Fb"])
 def test_dots_between_escaped_slashes(gateway, tree, method, path):
     """nginx has resolved the dots."""
-    before = tree.children(gateway.root)
+    before = set(tree.children(gateway.root))
     problem(gateway.call(method, path), 400, "%252F")
-    assert tree.children(gateway.root) == before
+    assert set(tree.children(gateway.root)) <= before
 
 
 @pytest.mark.parametrize("names", [["."], ["a", ".."], ["/.", "b"]])
