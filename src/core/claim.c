@@ -3447,7 +3447,10 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *cdata)
 
     write = 0;
 
-    if (claim->state != ZKL_HELD) {
+    if (claim->state != ZKL_HELD || claim->ending) {
+
+        /* the other gateway finds that the claim is gone */
+
         return 0;
     }
 

@@ -54,7 +54,7 @@ zkl_serve(zkl_claim_t *claim, zkl_errand_t *errand, zkl_served_t *served)
         return ZKL_REPLY_WAITS;
     }
 
-    if (claim->state != ZKL_HELD) {
+    if (claim->state != ZKL_HELD || claim->ending) {
         return ZKL_REPLY_OVER;
     }
 
