@@ -305,7 +305,8 @@ struct zkl_claim_s {
      * bound:    the claim ends with the worker; see the terms
      * watched:  [HELD, EXPIRING, TAKE, DELETE] the znode has a watch
      * changed:  [HELD, EXPIRING] a read of the data is due, and not sent yet
-     * ending:   [HELD] the claim is deleted when `replace` is done; [TAKE]
+     * ending:   [HELD] the claim is deleted when `replace` is done, and until
+     *           then neither renewed nor held once more; [TAKE]
      *           the znode is deleted as soon as a read finds the znode,
      *           whichever session counts the lease
      * refused:  ZooKeeper has refused to delete the znode: a worker that

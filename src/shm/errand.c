@@ -6,13 +6,15 @@
  * An errand has a place in the zone.  The asking worker, the owner of the
  * place, writes the question, sets ASKED, and rings the sibling; the sibling
  * copies the question, sets REPLIED with the reply, and rings back.  Before the
- * sibling does what must not be done twice, it sets COUNTS or ENDS; before it
- * keeps the errand because the reply needs ZooKeeper, it sets KEPT.
+ * sibling counts a hold, the sibling sets COUNTS; before the sibling ends the
+ * claim, ENDS; and before the sibling keeps the errand, because the reply needs
+ * ZooKeeper, KEPT.
  *
- * State and reply are in one word, with a number that each question changes,
- * and what ends ASKED is a compare and set.  So a sibling that stands still
- * after its copy begins nothing that the owner has called back, and an owner
- * that does not wait any longer knows what the sibling may have done.
+ * State and reply are in a single word, with a number that each question
+ * changes, and a compare and set ends ASKED.  So a sibling that stands still
+ * behind the copy begins no errand that the owner has called back, and the
+ * owner, when the time for the reply is over, knows what the sibling may have
+ * done.
  *
  *   state     the next, set by the owner   by the sibling
  *   -------   --------------------------   ---------------------------
