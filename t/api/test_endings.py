@@ -262,8 +262,8 @@ def test_worker_is_dead(start_gateway, end):
     token = gateway.hold("x", worker=dead,
                          ttl="2s" if end == "expired" else "1h").token
     gateway.kill_worker(dead)
-    wait_until(lambda: dead not in gateway.worker_pids()
-               and len(gateway.worker_pids()) == 2, SOON, "a new worker")
+    wait_until(lambda: "that has gone is adopted" in gateway.log_text()
+               and len(gateway.worker_pids()) == 2, SOON, "the takeover")
     gateway.wait_served()
     if end == "released":
         wait_until(lambda: gateway.release("x", token, worker=other).status
