@@ -216,6 +216,7 @@ static void zkl_session_gate(zkl_session_t *s, zkl_op_e type);
 static zkl_op_t *zkl_session_gate_op(zkl_session_t *s, zkl_op_e type);
 static void zkl_session_gate_handler(zkl_op_t *op);
 static void zkl_session_gate_set(zkl_session_t *s, int32_t version);
+static void zkl_session_give_up(zkl_session_t *s, const char *why);
 static void zkl_session_unpend(zkl_session_t *s);
 static void zkl_session_hurry(zkl_session_t *s);
 static void zkl_session_flush_handler(ngx_event_t *ev);
@@ -2123,24 +2124,17 @@ zkl_session_gated(zkl_session_t *s, ngx_str_t *name)
 }
 
 
+/*
+ * Without its gate the session proves nothing, and may be that of an older copy
+ * of ZooKeeper's data, from before the gate was made.
+ */
+
 void
 zkl_session_ungated(zkl_session_t *s)
 {
-    if (!s->gated) {
-        return;
+    if (s->gated) {
+        zkl_session_give_up(s, "its gate was removed");
     }
-
-    ngx_log_error(NGX_LOG_NOTICE, s->log, 0,
-                  "the gate of this zookeeper session was removed");
-
-    s->gated = 0;
-    s->sets = -1;
-
-    /* another session may have taken the old gate by now */
-
-    zkl_session_name_gate(s);
-
-    zkl_session_gate(s, ZKL_OP_GATE);
 }
 
 
@@ -2183,26 +2177,39 @@ zkl_session_gate_handler(zkl_op_t *op)
 /*
  * Each transaction of creates and each barrier sets the gate, so the version
  * grows; if it does not, the session is that of an older copy of ZooKeeper's
- * data, and so are its znodes, of which the records know nothing.  The close of
- * the handle ends the session, and removes these znodes; the next handle asks
- * for the session again, and is told that the session is over.
+ * data.
  */
 
 static void
 zkl_session_gate_set(zkl_session_t *s, int32_t version)
 {
-    if (s->state != ZKL_CONNECTED || s->handle == NULL || s->over.posted) {
-        return;
-    }
-
     if (version > s->sets) {
         s->sets = version;
+
+    } else {
+        zkl_session_give_up(s, "its znodes are those of an older copy of "
+                           "zookeeper's data");
+    }
+}
+
+
+/*
+ * The session has znodes of which the records know nothing, or may have.  The
+ * close of the handle ends the session, and removes these znodes; the next
+ * handle asks for the session again, and is told that the session is over.
+ */
+
+static void
+zkl_session_give_up(zkl_session_t *s, const char *why)
+{
+    if (s->state != ZKL_CONNECTED || s->handle == NULL || s->events == NULL
+        || s->over.posted)
+    {
         return;
     }
 
     ngx_log_error(NGX_LOG_WARN, s->log, 0,
-                  "zookeeper session is closed: its znodes are those of an "
-                  "older copy of zookeeper's data");
+                  "zookeeper session is closed: %s", why);
 
     s->stale = 1;
 

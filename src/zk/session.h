@@ -273,7 +273,7 @@ void zkl_session_servers(zkl_session_t *s);
  */
 ngx_int_t zkl_session_gated(zkl_session_t *s, ngx_str_t *name);
 
-/* The gate was deleted: makes another gate. */
+/* The session's gate is gone: closes the session. */
 void zkl_session_ungated(zkl_session_t *s);
 
 /*

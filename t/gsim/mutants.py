@@ -390,6 +390,12 @@ MUTANTS = [
      'if (1) {',
      ('--restored', 2000)),
 
+    ('a session whose gate is gone goes on',
+     'zk/session.c:zkl_session_ungated',
+     'if (s->gated) {',
+     'if (0) {',
+     ('--restored', 2000)),
+
     ('a session without memory for the gate makes claims',
      'zk/session.c:zkl_session_connected_handler',
      'if (gate == NULL) {',
