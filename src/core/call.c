@@ -2335,12 +2335,13 @@ zkl_call_infos(zkl_call_t *call, ngx_uint_t n)
  * watches the lock's znode: the transaction that deletes the claim sets the
  * lock's znode to the present data, so that all these gateways list the lock.
  *
- * If another writer has changed the lock's znode since the read, a claim that
- * becomes durable, say, the transaction fails, and the session sends its parts
- * alone: the delete succeeds, and the set does not.  Then the call sets the
- * znode behind the delete, and tells the client afterwards.  Told before, the
- * client could be refused at the claim's gateway, which takes the claim for
- * held; for seconds, if this worker dies before the set.
+ * A znode with data is set by the version that was read.  If another writer has
+ * set it since, the transaction fails, and the session sends its parts alone:
+ * the delete succeeds, and the set does not.  Then the call sets the znode
+ * behind the delete, and tells the client afterwards.  Told before, the client
+ * could be refused at the claim's gateway, which takes the claim for held; for
+ * seconds, if this worker dies before the set.  And a gateway that lists the
+ * lock between the two queues a waiter again that was cancelled.
  */
 
 static void
@@ -2488,7 +2489,10 @@ zkl_call_parent_handler(zkl_op_t *op)
     }
 
     if (set != NULL) {
-        set->version = op->version;
+
+        /* no data can be lost, and the set does not fail if others set, too */
+
+        set->version = op->reply.len ? op->version : -1;
         set->gather = deletes;
         zkl_call_send(call, set);
 
