@@ -32,6 +32,7 @@ static void gsim_user_fenced(gsim_user_t *u, zkl_info_t *info);
 static void gsim_user_placed(gsim_user_t *u, zkl_answer_e answer);
 static int gsim_user_still(gsim_user_t *u, zkl_call_t *call);
 static void gsim_user_counted(gsim_user_t *u, zkl_info_t *info);
+static int gsim_user_read(gsim_user_t *u);
 static void gsim_user_renewed(gsim_user_t *u, zkl_info_t *info);
 static void gsim_user_released(gsim_user_t *u, zkl_call_t *call,
     zkl_answer_e answer);
@@ -768,6 +769,33 @@ gsim_user_counted(gsim_user_t *u, zkl_info_t *info)
 }
 
 
+/* Whether the record of the hold has all renewals that the data tell. */
+
+static int
+gsim_user_read(gsim_user_t *u)
+{
+    ngx_str_t         path;
+    zkl_record_t      record;
+    zkl_claim_data_t  cdata;
+
+    path.data = (u_char *) gsim_paths[u->hold->lock];
+    path.len = strlen(gsim_paths[u->hold->lock]);
+
+    if (u->hold->node->data == NULL
+        || zkl_record_read(u->process->worker->zone, &u->token.id, &path,
+                           &record)
+           != ZKL_FOUND)
+    {
+        return 1;
+    }
+
+    zkl_claim_data_read(&cdata, u->hold->node->data->bytes,
+                        u->hold->node->data->len);
+
+    return record.renewals >= cdata.renewals;
+}
+
+
 static void
 gsim_user_renewed(gsim_user_t *u, zkl_info_t *info)
 {
@@ -790,14 +818,16 @@ gsim_user_renewed(gsim_user_t *u, zkl_info_t *info)
     /*
      * Another gateway may learn of a shorter lease only when the first lease is
      * over; a grant that another gateway has told first counts anew from there.
-     * A user that was met may have a home other than the claim's gateway.
+     * A user that was met may have a home other than the claim's gateway.  A
+     * sibling that does not answer counts the lease anew when it has the data.
      */
 
     home = u->met ? u->hold->home : u->home;
 
     u->hold->ends = (!u->shares && !u->async && !u->keyed && info->timed
                      && !u->hold->crowd
-                     && u->process->gateway->index == home)
+                     && u->process->gateway->index == home
+                     && gsim_user_read(u))
                     ? gsim_now + ttl * GSIM_MS : 0;
 
     ttl = u->named ? u->named : ttl;

@@ -204,7 +204,9 @@ gsim_several_by_hand_now(gsim_user_t *u)
             continue;
         }
 
-        if (gsim_several_near(u, other)) {
+        /* of a claim of an older copy, a gateway may know the end */
+
+        if (gsim_several_near(u, other) || gsim_server_copied(other->owner)) {
             return 0;
         }
 
