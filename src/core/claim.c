@@ -97,6 +97,8 @@ static ngx_int_t zkl_claim_outlives(zkl_claim_t *claim);
 static void zkl_claim_yield(zkl_claim_t *claim);
 static void zkl_claim_take(zkl_claim_t *claim);
 static void zkl_claim_take_handler(zkl_op_t *op);
+static ngx_uint_t zkl_claim_held_on(zkl_claim_t *claim, zkl_claim_data_t *cdata,
+    int32_t version);
 static void zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op);
 static void zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version);
@@ -2243,11 +2245,14 @@ zkl_claim_outlives(zkl_claim_t *claim)
             return NGX_DECLINED;
         }
 
-        /* an operation under way may have deleted the znode */
+        /*
+         * An operation under way may have deleted the znode; or another session
+         * counts the lease from now on, and further holds.
+         */
 
         claim->doubtful |= (claim->state == ZKL_DELETE);
-        claim->watched = 0;
-        zkl_claim_state(claim, ZKL_RETRY);
+        claim->ending = 1;
+        zkl_claim_yield(claim);
         return NGX_OK;
 
     case ZKL_TAKE:
@@ -2410,6 +2415,22 @@ zkl_claim_take_handler(zkl_op_t *op)
 }
 
 
+/*
+ * Whether the claim that was released has further holds: another session has
+ * counted these since the worker released the last hold that it knew.  An
+ * operator's break ends all.
+ */
+
+static ngx_uint_t
+zkl_claim_held_on(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
+{
+    return version != (int32_t) claim->cell->version
+           && claim->cell->ending != ZKL_ENDING_BROKEN
+           && cdata->index >= 0
+           && cdata->holds > 1;
+}
+
+
 static void
 zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 {
@@ -2419,6 +2440,16 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
     lock = claim->lock;
 
     zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
+
+    if (claim->ending && zkl_claim_held_on(claim, &cdata, op->version)) {
+
+        /* the holds end one by one, and another session counts these */
+
+        claim->ending = 0;
+        zkl_claim_tell_listeners(&claim->listeners, ZKL_UNKNOWN);
+        zkl_claim_forsake(claim);
+        return;
+    }
 
     if (claim->ending) {
 

@@ -48,10 +48,10 @@
  * deleted when the znode is known to exist.  "(list)": the list of the lock's
  * children tells whether the claim's znode exists.
  *
- * A durable claim outlives the session: from HELD or EXPIRING the claim goes to
- * TAKE, until this session counts the lease, and from DELETE to RETRY.  TAKE
- * leads to DONE if another session counts the lease.  A lease of a worker or a
- * gateway that is gone begins in TAKE.
+ * A durable claim outlives the session: from HELD on the claim goes to TAKE,
+ * until this session counts the lease, or deletes the claim.  TAKE leads to
+ * DONE if another session counts the lease.  A lease of a worker or a gateway
+ * that is gone begins in TAKE.
  */
 
 typedef enum {

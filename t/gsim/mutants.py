@@ -390,6 +390,12 @@ MUTANTS = [
      'if (1) {',
      ('--restored', 2000)),
 
+    ('a release ends the holds that another session has counted',
+     'core/claim.c:zkl_claim_take_read',
+     'if (claim->ending && zkl_claim_held_on(claim, &cdata, op->version)) {',
+     'if (0) {',
+     ('--rich', 300000)),
+
     ('a session whose gate is gone goes on',
      'zk/session.c:zkl_session_ungated',
      'if (s->gated) {',
@@ -1306,6 +1312,7 @@ MUTANTS = [
 # Bugs that do harm in too few histories to be found in the time of each run:
 # tried by name only.
 RARE = [
+    'a release ends the holds that another session has counted',
     'a claim that is withdrawn is one that waits',
     'a downgrade that there is no memory for is not begun again',
     'a claim that another session counts is one whose lease is over',
