@@ -12,7 +12,7 @@
  *
  * A trait is forced on all histories: --rich, see gsim_rich; --sessions, see
  * gsim_about_sessions; --restored, see gsim_restores; --shortage, see
- * gsim_lacks; --late, see gsim_lates.
+ * gsim_lacks; --late, see gsim_lates; --node, see gsim_solo.c.
  */
 
 
@@ -44,6 +44,7 @@ int              gsim_about_sessions;
 int              gsim_restores;
 int              gsim_lacks;
 int              gsim_lates;
+int              gsim_all_solo;
 int              gsim_long_names;
 int              gsim_denies;
 int              gsim_calm;
@@ -92,6 +93,9 @@ main(int argc, char **argv)
 
         } else if (strcmp(argv[i], "--late") == 0) {
             gsim_lates = 1;
+
+        } else if (strcmp(argv[i], "--node") == 0) {
+            gsim_all_solo = 1;
 
         } else if (strcmp(argv[i], "--shortage") == 0) {
             gsim_lacks = 1;
@@ -174,12 +178,13 @@ history(uint64_t seed)
     gsim_process_reset();
 
     if (setjmp(gsim_over) != 0) {
-        printf("failed: seed %llu; see%s%s%s%s%s --seed %llu --trace\n",
+        printf("failed: seed %llu; see%s%s%s%s%s%s --seed %llu --trace\n",
                (unsigned long long) seed, gsim_all_rich ? " --rich" : "",
                gsim_about_sessions ? " --sessions" : "",
                gsim_restores ? " --restored" : "",
                gsim_lacks ? " --shortage" : "",
-               gsim_lates ? " --late" : "", (unsigned long long) seed);
+               gsim_lates ? " --late" : "", gsim_all_solo ? " --node" : "",
+               (unsigned long long) seed);
         exit(1);
     }
 
@@ -252,6 +257,10 @@ history_run(uint64_t seed)
         gsim_look_reset(until);
     }
 
+    if (gsim_all_solo) {
+        gsim_solo_reset(until);
+    }
+
     gsim_run(until);
 
     gsim_fault_heal();
@@ -274,7 +283,8 @@ history_settle(void)
     int64_t  until;
 
     for (until = gsim_now + GSIM_DRAIN;
-         gsim_user_busy() || gsim_foreign_busy() || gsim_look_busy();)
+         gsim_user_busy() || gsim_foreign_busy() || gsim_look_busy()
+         || gsim_solo_busy();)
     {
         if (gsim_now > until) {
             gsim_user_report();
@@ -321,6 +331,7 @@ history_restored(void)
     gsim_ensemble_restart(down);
 
     gsim_oracle_reset();
+    gsim_solo_lost();
 
     zxid = gsim_zxid;
     until = gsim_now + down + GSIM_RESTORED;
@@ -401,7 +412,7 @@ usage(void)
     fprintf(stderr, "usage: gateway_sim [--seeds N] [--from N] [--seconds N] "
             "[--quiet] [TRAIT]...\n       gateway_sim --seed N "
             "[--trace | --log] [TRAIT]...\n"
-            "traits: --rich --sessions --restored --shortage --late\n");
+            "traits: --rich --sessions --restored --shortage --late --node\n");
     exit(2);
 }
 
@@ -461,8 +472,9 @@ report(double took)
            N(downgrades));
     printf("  made by name %llu, znodes compared with claims %llu, counts of "
            "watches %llu, of sessions %llu, reads compared %llu, refused by "
-           "quotas %llu, by an ACL %llu\n", N(planted), N(compared),
-           N(watched), N(counts), N(reads), N(quotas), N(denied));
+           "quotas %llu, by an ACL %llu, one-node grants %llu\n", N(planted),
+           N(compared), N(watched), N(counts), N(reads), N(quotas), N(denied),
+           N(solos));
     printf("  looks %llu, news of a lock %llu, followed locks compared %llu, "
            "calls of sharers %llu\n", N(looks), N(news), N(followed),
            N(crowded));

@@ -671,6 +671,14 @@ void gsim_denied_reset(int64_t until);
 int gsim_denied_code(const char *path);
 
 
+/* --- gsim_solo.c ---------------------------------------------------------- */
+
+void gsim_solo_reset(int64_t until);
+/* ZooKeeper has lost data: no hold is valid any more. */
+void gsim_solo_lost(void);
+int gsim_solo_busy(void);
+
+
 /* --- gsim_foreign.c ------------------------------------------------------- */
 
 /* Forgets the claimers of the history before. */
@@ -803,6 +811,7 @@ typedef struct {
     uint64_t    followed;               /* looks at what is followed */
     uint64_t    reads;                  /* compared with the tree */
     uint64_t    denied;                 /* acquires of what an ACL forbids */
+    uint64_t    solos;                  /* grants of a lock of one znode */
     uint64_t    quotas;                 /* acquires refused by a quota */
     uint64_t    downgrades;             /* of foreign writers */
     uint64_t    cuts;
@@ -857,6 +866,8 @@ extern int              gsim_lacks;
 extern int              gsim_restores;
 /* Requests of a living worker may be read late; src/ does not tolerate that. */
 extern int              gsim_lates;
+/* In all histories clients use a lock of the one-node layout. */
+extern int              gsim_all_solo;
 extern ngx_uint_t       gsim_log_level;
 
 

@@ -376,6 +376,56 @@ MUTANTS = [
      '        n = (op->type == ZKL_OP_RENAME)',
      ('--sessions', 12000)),
 
+    # the one-node layout
+
+    ('the znode of another claim is taken for the own',
+     'core/node.c:zkl_node_check',
+     'if (op->rc == ZKL_OK && claim->lock->node && !zkl_node_is(&id, op)) {',
+     'if (0) {',
+     ('--node', 1000)),
+
+    ('a call takes the znode of another claim for the own',
+     'core/node.c:zkl_node_asked',
+     'return zkl_node_is(&call->token.id, op);',
+     'return 1;',
+     ('--node', 1000)),
+
+    ('a one-node claim is deleted whatever the version',
+     'core/claim.c:zkl_claim_delete',
+     'op->version = (int32_t) claim->cell->version;',
+     'op->version = -1;',
+     ('--node', 4000)),
+
+    ('a one-node claim that is not watched is deleted without a look',
+     'core/claim.c:zkl_claim_delete',
+     'if (claim->lock->node && !claim->watched) {',
+     'if (0) {',
+     ('--node', 1000)),
+
+    ('the end of a znode wakes no claim',
+     'core/node.c:zkl_node_changed',
+     '    lock->waits = 0;\n',
+     '',
+     ('--node', 100)),
+
+    ('a claim contends beside a claim that may have the znode',
+     'core/node.c:zkl_node_turn',
+     'if (claim->state != ZKL_START) {',
+     'if (0) {',
+     ('--node', 1000)),
+
+    ('a read that found no znode is not followed by a create',
+     'core/node.c:zkl_node_watch_handler',
+     '    case ZKL_NO_NODE:\n        break;\n',
+     '    case ZKL_NO_NODE:\n        goto done;\n',
+     ('--node', 1000)),
+
+    ('a one-node claim that waits too long is not told so',
+     'core/node.c:zkl_node_resolve',
+     'if (zkl_claim_expired(claim) && taken && ready) {',
+     'if (0) {',
+     ('--node', 100)),
+
     # servers that have lost data
 
     ('no other handle asks for a session that is refused',
