@@ -4,8 +4,7 @@
  * and a client of the old recipe, which makes the ephemeral and deletes it.
  *
  * Two clients are never told to hold the lock at the same time, no client waits
- * for a lock that is free, each acquire is answered in time, and a lease that no
- * client releases ends.
+ * for a lock that is free, and each acquire is answered in time.
  */
 
 
