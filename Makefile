@@ -223,7 +223,6 @@ gsim: $(GSIM)
 	$(GSIM) --sessions --seeds $(GSIM_SEEDS) --quiet
 	$(GSIM) --rich --seeds $(GSIM_SEEDS) --quiet
 	$(GSIM) --rich --shortage --seeds $(GSIM_SEEDS) --quiet
-	$(GSIM) --node --seeds $(GSIM_SEEDS) --quiet
 
 # src/ broken in one place after the other, which the histories have to find
 gsim-mutants: $(GSIM)

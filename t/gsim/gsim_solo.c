@@ -20,7 +20,7 @@
 
 #define GSIM_SOLO_STEP      (50 * GSIM_MS)
 
-/* a free lock is taken, and a lease that is over ends, within that time */
+/* a free lock is taken, and a call is answered late, within that time */
 #define GSIM_SOLO_SOON      (2 * GSIM_S)
 
 /* clocks do not run evenly */
@@ -332,7 +332,7 @@ gsim_solo_acquire(void *data)
 
     s->once = acquire.terms.once;
     s->asked = gsim_now;
-    s->must = gsim_user_must((int64_t) acquire.wait);
+    s->must = gsim_user_must((int64_t) acquire.wait) + GSIM_SOLO_SOON;
     s->durable = 0;
     s->claim = zkl_claim_acquire(s->process->worker, &acquire, &outcome);
 
@@ -427,7 +427,7 @@ gsim_solo_release(void *data)
     question.data = s;
 
     s->until = 0;
-    s->must = gsim_user_must(0);
+    s->must = gsim_user_must(0) + GSIM_SOLO_SOON;
     s->state = GSIM_SOLO_RELEASES;
 
     if (zkl_call_start(s->process->worker, &question) == NULL) {

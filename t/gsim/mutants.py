@@ -1362,6 +1362,7 @@ MUTANTS = [
 # Bugs that do harm in too few histories to be found in the time of each run:
 # tried by name only.
 RARE = [
+    'a session that is over goes on while it is connected',
     'a release ends the holds that another session has counted',
     'a claim that is withdrawn is one that waits',
     'a downgrade that there is no memory for is not begun again',
