@@ -9,9 +9,10 @@
  * the worker's sessions get the new list.
  *
  * The file owns the servers (zmcf->hosts) of a worker, and the list of all
- * addresses, zmcf->session.servers, from resolve_start() on.  The list has a
- * pool; the first list is in the pool of the configuration, and then the pool
- * is NULL.  The resolver is NULL without "resolve".
+ * addresses, zmcf->session.servers, from resolve_start() on.  The texts of new
+ * addresses are in pools, one for each server and one for the list; the first
+ * texts are in the pool of the configuration, and then the pool is NULL.  The
+ * resolver is NULL without "resolve".
  *
  * The event loop runs all of this file but the functions that conf.c calls.
  * The timers and queries are cancelable, so they keep no worker from leaving;
@@ -115,7 +116,6 @@ ngx_int_t
 ngx_http_zk_lock_resolve_servers(ngx_http_zk_lock_main_conf_t *zmcf,
     ngx_pool_t *pool, ngx_str_t *servers)
 {
-    u_char                   *p;
     ngx_str_t                *text;
     ngx_uint_t                i;
     ngx_array_t               texts;
@@ -143,21 +143,7 @@ ngx_http_zk_lock_resolve_servers(ngx_http_zk_lock_main_conf_t *zmcf,
         *text = host[i].addrs;
     }
 
-    if (ngx_http_zk_lock_resolve_join(&texts, pool, servers) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    p = servers->data;
-
-    for (i = 0; i < zmcf->hosts->nelts; i++) {
-
-        if (host[i].addrs.len != 0) {
-            host[i].addrs.data = p;
-            p += host[i].addrs.len + 1;
-        }
-    }
-
-    return NGX_OK;
+    return ngx_http_zk_lock_resolve_join(&texts, pool, servers);
 }
 
 
@@ -213,6 +199,11 @@ ngx_http_zk_lock_resolve_stop(ngx_http_zk_lock_main_conf_t *zmcf)
         if (host[i].ctx != NULL) {
             ngx_resolve_name_done(host[i].ctx);
             host[i].ctx = NULL;
+        }
+
+        if (host[i].pool != NULL) {
+            ngx_destroy_pool(host[i].pool);
+            host[i].pool = NULL;
         }
     }
 
@@ -326,12 +317,13 @@ ngx_http_zk_lock_resolve_addrs(ngx_http_zk_lock_host_t *host,
     ngx_log_t                     *log;
     ngx_str_t                      addrs, former, servers;
     ngx_uint_t                     i;
-    ngx_pool_t                    *pool;
+    ngx_pool_t                    *pool, *all;
     ngx_array_t                    texts;
     ngx_http_zk_lock_main_conf_t  *zmcf;
 
     zmcf = host->zmcf;
     log = host->timer.log;
+    all = NULL;
 
     pool = ngx_create_pool(NGX_MIN_POOL_SIZE, log);
     if (pool == NULL) {
@@ -379,11 +371,20 @@ ngx_http_zk_lock_resolve_addrs(ngx_http_zk_lock_host_t *host,
     former = host->addrs;
     host->addrs = addrs;
 
-    if (ngx_http_zk_lock_resolve_servers(zmcf, pool, &servers) != NGX_OK) {
+    all = ngx_create_pool(NGX_MIN_POOL_SIZE, log);
+
+    if (all == NULL
+        || ngx_http_zk_lock_resolve_servers(zmcf, all, &servers) != NGX_OK)
+    {
         host->addrs = former;
         goto failed;
     }
 
+    if (zmcf->pool != NULL) {
+        ngx_destroy_pool(zmcf->pool);
+    }
+
+    zmcf->pool = all;
     zmcf->session.servers = servers;
 
     if (zmcf->worker != NULL) {
@@ -397,15 +398,19 @@ ngx_http_zk_lock_resolve_addrs(ngx_http_zk_lock_host_t *host,
 
     host->failed = 0;
 
-    if (zmcf->pool != NULL) {
-        ngx_destroy_pool(zmcf->pool);
+    if (host->pool != NULL) {
+        ngx_destroy_pool(host->pool);
     }
 
-    zmcf->pool = pool;
+    host->pool = pool;
 
     return NGX_OK;
 
 failed:
+
+    if (all != NULL) {
+        ngx_destroy_pool(all);
+    }
 
     ngx_destroy_pool(pool);
 

@@ -21,6 +21,8 @@ typedef struct {
     in_port_t                          port;
     ngx_str_t                          addrs;       /* "address:port,..."; "":
                                                        none is known */
+    ngx_pool_t                        *pool;        /* of addrs; NULL: of the
+                                                       configuration */
     ngx_event_t                        timer;       /* the next query */
     ngx_resolver_ctx_t                *ctx;         /* the query, or NULL */
     ngx_int_t                          failed;      /* the last answer; 0: the
@@ -39,7 +41,7 @@ ngx_int_t ngx_http_zk_lock_resolve_addr(ngx_array_t *addrs,
 ngx_int_t ngx_http_zk_lock_resolve_join(ngx_array_t *texts, ngx_pool_t *pool,
     ngx_str_t *joined);
 
-/* Joins the addresses of all servers, which lie in the joined text then. */
+/* Joins the addresses of all servers. */
 ngx_int_t ngx_http_zk_lock_resolve_servers(ngx_http_zk_lock_main_conf_t *zmcf,
     ngx_pool_t *pool, ngx_str_t *servers);
 
