@@ -2441,21 +2441,20 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 
     zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    if (claim->ending && zkl_claim_held_on(claim, &cdata, op->version)) {
-
-        /* the holds end one by one, and another session counts these */
-
-        claim->ending = 0;
-        zkl_claim_tell_listeners(&claim->listeners, ZKL_UNKNOWN);
-        zkl_claim_forsake(claim);
-        return;
-    }
-
     if (claim->ending) {
+        claim->ending = 0;
+
+        if (zkl_claim_held_on(claim, &cdata, op->version)) {
+
+            /* the holds end one by one, and another session counts these */
+
+            zkl_claim_tell_listeners(&claim->listeners, ZKL_UNKNOWN);
+            zkl_claim_forsake(claim);
+            return;
+        }
 
         /* the claim is deleted, whichever session counts the lease */
 
-        claim->ending = 0;
         claim->refused = 0;
         claim->lost = 0;
         zkl_claim_persists(claim);
@@ -3950,7 +3949,7 @@ zkl_claim_done(zkl_claim_t *claim)
     lock = claim->lock;
     worker = lock->worker;
 
-    /* the log finds the claim, whose data it tells, by the record */
+    /* the log finds the claim, and the claim's data, by the record */
 
     zkl_record_end(worker->zone, claim->id.record);
     zkl_claim_stop(claim);
@@ -3976,7 +3975,7 @@ zkl_claim_done(zkl_claim_t *claim)
 }
 
 
-/* The claim does nothing any more, and is not found any more. */
+/* Ends all that the claim does; no search finds the claim from now on. */
 
 static void
 zkl_claim_stop(zkl_claim_t *claim)

@@ -22,6 +22,7 @@
  *   gsim_crowd.c    clients that hold once more what a user holds
  *   gsim_look.c     clients that look at locks, or follow a lock
  *   gsim_denied.c   clients that acquire what an ACL forbids
+ *   gsim_solo.c     clients of a lock of the one-node layout
  *   gsim_foreign.c  claims that belong to no gateway
  *   gsim_oracle.c   which claims are held, and the rules that are checked
  *   gsim_fault.c    which faults happen, and when
