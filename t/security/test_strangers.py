@@ -681,7 +681,9 @@ def test_claims_are_deleted_as_fast_as_they_are_made(victim, hostile):
 
 
 def test_the_gate_is_deleted(victim, hostile):
-    """A client with write access can delete a gate; claims go on without."""
+    """A client with write access can delete a gate: the session is closed,
+    and waiters queue again.
+    """
     for gate in hostile.children("/zk_lock_gates"):
         hostile.delete("/zk_lock_gates/" + gate)
     with Judge(victim):
