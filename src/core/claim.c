@@ -4258,13 +4258,19 @@ zkl_claim_found_handler(zkl_op_t *op)
  *
  * In RECOVER the worker may not know of the bump, because the parent watch
  * needs the czxid of a claim, and the claim was deleted before the read that
- * was to tell the czxid.  So such a claim was cancelled, as far as is known.
+ * was to tell the czxid.  Nor does the worker know if the parent watch is under
+ * way, because the list was sent ahead of the watch: a list in RECOVER is sent
+ * without.  So such a claim was cancelled, as far as is known.
  */
 
 static void
 zkl_claim_removed(zkl_claim_t *claim)
 {
-    if ((claim->lock->bumped || claim->state == ZKL_RECOVER)
+    zkl_lock_t  *lock;
+
+    lock = claim->lock;
+
+    if ((lock->bumped || lock->parent != NULL || claim->state == ZKL_RECOVER)
         && zkl_claim_known(claim))
     {
         zkl_claim_refuse(claim, ZKL_CANCELLED);
