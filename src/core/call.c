@@ -2248,10 +2248,20 @@ zkl_call_note_ttl(zkl_info_t *info)
 }
 
 
+/*
+ * Of a durable claim no longer ttl is told than the claim data have: the record
+ * has a renewal's while the write is under way, and the next session to count
+ * the lease knows only the data.  The data that the reply waited for may be
+ * newer than those that were read.
+ */
+
 static void
 zkl_call_note_record(zkl_info_t *info, zkl_record_t *record)
 {
-    ngx_msec_int_t  left;
+    int64_t           ttl;
+    zkl_call_t       *call;
+    ngx_msec_int_t    left;
+    zkl_claim_data_t  cdata;
 
     if (record->state != ZKL_RECORD_HELD) {
         return;
@@ -2269,6 +2279,22 @@ zkl_call_note_record(zkl_info_t *info, zkl_record_t *record)
     }
 
     info->ttl = record->ttl;
+
+    if (record->durable) {
+        call = info->call;
+
+        zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
+
+        ttl = cdata.ttl;
+
+        if (call->reply == ZKL_REPLY_OK || call->reply == ZKL_REPLY_COUNTED) {
+            ttl = ngx_max(ttl, (int64_t) call->ttl);
+        }
+
+        if (ttl > 0) {
+            info->ttl = (ngx_msec_t) ngx_min((int64_t) record->ttl, ttl);
+        }
+    }
 
     /* a client is told the ttl at most, even if the grace is longer */
 

@@ -2102,6 +2102,7 @@ zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
                       "ZooKeeper refuses to make a lease of \"%V\" durable: "
                       "it ends with this worker's session", &lock->sn.str);
 
+        zkl_record_ephemeral(claim->cell);
         zkl_claim_set_lasting(claim, ZKL_UNFIT);
     }
 

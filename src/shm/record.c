@@ -926,6 +926,11 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
 
     copy->forsaken = (cell->ending == ZKL_ENDING_FORSAKEN);
     copy->bound = (cell->bound != 0);
+
+    /* behind the ttl: a longer ttl of a durable claim is known as such */
+
+    ngx_memory_barrier();
+
     copy->durable = (cell->durable != 0);
 
     copy->alive = 0;
@@ -1152,6 +1157,13 @@ zkl_record_durable(zkl_cell_t *cell, zkl_claim_data_t *cdata)
     {
         cdata->want_len = 0;
     }
+}
+
+
+void
+zkl_record_ephemeral(zkl_cell_t *cell)
+{
+    cell->durable = 0;
 }
 
 

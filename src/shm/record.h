@@ -183,6 +183,8 @@ void zkl_record_regain(zkl_cell_t *cell, zkl_claim_data_t *cdata,
  * session would count the request again.
  */
 void zkl_record_durable(zkl_cell_t *cell, zkl_claim_data_t *cdata);
+/* Notes that the znode is not durable, and never will be. */
+void zkl_record_ephemeral(zkl_cell_t *cell);
 
 /* Notes how an own record's claim ends, or is about to end. */
 void zkl_record_ending(zkl_cell_t *cell, zkl_ending_e ending);
