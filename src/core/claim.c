@@ -112,6 +112,8 @@ static void zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata,
 static zkl_claim_t *zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path,
     zkl_child_t *child, ngx_str_t *cdata, zkl_record_t *from, ngx_int_t *rc);
 static void zkl_claim_write(zkl_claim_t *claim, zkl_listener_t *listener);
+static void zkl_claim_write_asked(zkl_claim_t *claim);
+static void zkl_claim_write_done(zkl_claim_t *claim);
 static void zkl_claim_unwritten(zkl_claim_t *claim, zkl_rc_e rc);
 static void zkl_claim_reread(zkl_claim_t *claim, ngx_uint_t watch);
 static void zkl_claim_reread_handler(zkl_op_t *op);
@@ -3161,6 +3163,7 @@ zkl_claim_told(zkl_claim_t *claim, zkl_listener_t *listener)
 static void
 zkl_claim_write(zkl_claim_t *claim, zkl_listener_t *listener)
 {
+    listener->asked = 0;
     ngx_queue_insert_tail(&claim->written, &listener->queue);
 
     if (claim->replace != NULL) {
@@ -3172,6 +3175,61 @@ zkl_claim_write(zkl_claim_t *claim, zkl_listener_t *listener)
     }
 
     zkl_claim_reread(claim, claim->watched);
+}
+
+
+/*
+ * An operation is about to be sent, whose answer counts for the listeners that
+ * are there by now.  Later listeners are behind these, and wait for the next
+ * operation, because this one does not have what the record has got since.
+ */
+
+static void
+zkl_claim_write_asked(zkl_claim_t *claim)
+{
+    ngx_queue_t     *q;
+    zkl_listener_t  *listener;
+
+    for (q = ngx_queue_last(&claim->written);
+         q != ngx_queue_sentinel(&claim->written);
+         q = ngx_queue_prev(q))
+    {
+        listener = ngx_queue_data(q, zkl_listener_t, queue);
+
+        if (listener->asked) {
+            break;
+        }
+
+        listener->asked = 1;
+    }
+}
+
+
+/*
+ * The claim data have what the record had when the operation was sent.  A later
+ * change does not hold up the listeners of then, because there may always be
+ * one, as long as other gateways or calls go on.
+ */
+
+static void
+zkl_claim_write_done(zkl_claim_t *claim)
+{
+    ngx_queue_t     *q;
+    zkl_listener_t  *listener;
+
+    while (claim->state == ZKL_HELD && !ngx_queue_empty(&claim->written)) {
+        q = ngx_queue_head(&claim->written);
+
+        listener = ngx_queue_data(q, zkl_listener_t, queue);
+
+        if (!listener->asked) {
+            break;
+        }
+
+        ngx_queue_remove(q);
+
+        listener->handler(listener->data, ZKL_OK);
+    }
 }
 
 
@@ -3274,6 +3332,8 @@ zkl_claim_reread(zkl_claim_t *claim, ngx_uint_t watch)
     if (op != NULL) {
         claim->changed = 0;
         op->watch = watch;
+
+        zkl_claim_write_asked(claim);
         zkl_session_send(op);
     }
 }
@@ -3330,8 +3390,8 @@ zkl_claim_reread_handler(zkl_op_t *op)
     } else if (zkl_claim_remote(claim, &cdata)) {
         zkl_claim_rewrite(claim, &cdata, op->version);
 
-    } else if (claim->state == ZKL_HELD && !claim->changed) {
-        zkl_claim_tell_listeners(&claim->written, ZKL_OK);
+    } else {
+        zkl_claim_write_done(claim);
     }
 
     if (claim->state == ZKL_DELETE || claim->state == ZKL_RETRY) {
@@ -3572,7 +3632,9 @@ zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     op->version = version;
 
     claim->changed = 0;
+    claim->writing = (uint32_t) ngx_max(cdata->holds, 1);
 
+    zkl_claim_write_asked(claim);
     zkl_session_send(op);
 }
 
@@ -3593,10 +3655,8 @@ zkl_claim_rewrite_handler(zkl_op_t *op)
 
         (void) zkl_record_renewed(claim->cell, op->version, 0, 0, 0, 0);
 
-        if (!claim->changed && claim->state == ZKL_HELD) {
-            claim->said.holds = (uint32_t) zkl_claim_holds(claim);
-            zkl_claim_tell_listeners(&claim->written, ZKL_OK);
-        }
+        claim->said.holds = claim->writing;
+        zkl_claim_write_done(claim);
 
         break;
 

@@ -261,6 +261,8 @@ struct zkl_claim_s {
                                                        ends; as read last */
     ngx_msec_t                         ttl;
     zkl_said_t                         said;        /* by the znode's data */
+    uint32_t                           writing;     /* the holds in the data
+                                                       that are being written */
 
     zkl_id_t                           id;          /* with the record */
     zkl_cell_t                        *cell;        /* of the record */

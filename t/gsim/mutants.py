@@ -1353,6 +1353,10 @@ MUTANTS = [
      '    zkl_claim_tell_listeners(&claim->written, ZKL_NO_NODE);\n', '',
      ('--rich', 500)),
 
+    ('who comes while a write is under way is told of that write',
+     'core/claim.c:zkl_claim_write_done',
+     'if (!listener->asked) {', 'if (0) {', ('--rich', 5000)),
+
     ('a hold is not written', 'core/claim.c:zkl_claim_remote',
      'if (zkl_claim_holds(claim) != ngx_max(cdata->holds, 1)) {', 'if (0) {',
      ('--rich', 500)),
