@@ -173,7 +173,12 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
 
     if (record->state == ZKL_RECORD_OPEN) {
 
-        /* the session was over before the worker died */
+        /*
+         * The session was over before the worker died; or the record had moved
+         * to the slot of a successor that died or left before handing the chunk
+         * over.  The claim is durable, and the session that counts the lease
+         * next makes another record.
+         */
 
         zkl_record_ending(cell, ZKL_ENDING_FORSAKEN);
         zkl_record_free(zone, n);

@@ -733,30 +733,17 @@ zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
         record = (uint32_t) (chunk * ZKL_CHUNK + k);
         cell = zkl_layout_cell(zone->map, record);
 
-        if (cell->slot == zone->home) {
-
-            /* the record has moved to this worker */
-
-            continue;
-        }
-
-        if (cell->slot != zone->slot) {
-
-            /*
-             * The record had moved to another slot, and the worker died or left
-             * before handing the chunk over.  The claim is durable, and the
-             * session that counts the lease next makes another record.
-             */
-
-            cell->ending = ZKL_ENDING_FORSAKEN;
-            zkl_record_free(zone, record);
-            continue;
-        }
-
         path.data = cell->path;
         path.len = cell->path_len;
 
         zkl_record_fill(zone, cell, record, &copy);
+
+        if (cell->slot != zone->slot) {
+
+            /* the record has moved, and the slot may be another worker's */
+
+            copy.state = ZKL_RECORD_OPEN;
+        }
 
         handler(data, &copy, &path);
     }

@@ -263,7 +263,8 @@ ngx_int_t zkl_record_remote(zkl_cell_t *cell, zkl_claim_data_t *cdata);
 /*
  * Calls handler for each record of an adopted slot; handler may free the
  * record.  The caller does nothing with the slot's records before this call,
- * and may call again: records that have moved to this worker are left out.
+ * and may call again.  A record that has moved to another slot is told as open:
+ * the caller knows whether it has moved the record itself.
  */
 void zkl_record_inherit(zkl_zone_t *zone, zkl_inherit_pt handler, void *data);
 
