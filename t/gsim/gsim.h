@@ -196,7 +196,8 @@ struct gsim_process_s {
     unsigned                     stranger:1;    /* a stranger has the pid */
     unsigned                     ending:1;      /* in zkl_worker_stop() */
     unsigned                     outlived:1;    /* the workers that stayed when
-                                                   zkl_worker_stop() began */
+                                                   zkl_worker_stop() began; or
+                                                   could not close the session */
     unsigned                     hunted:1;      /* the session is, by the next
                                                    server */
 };

@@ -404,10 +404,13 @@ gsim_worker_stop(void *data)
     if (worker != NULL) {
         p->ending = 1;
         stayed = gsim_worker_adopters(p, 1);
+        p->outlived = !zkl_session_connected(worker->session);
 
         zkl_worker_stop(worker);
 
-        p->outlived = stayed && !gsim_worker_adopters(p, 0);
+        if (stayed && !gsim_worker_adopters(p, 0)) {
+            p->outlived = 1;
+        }
 
         if (p->nblocks != 0) {
             gsim_violation("process %d leaves %d blocks of memory, one of %d "
@@ -761,8 +764,8 @@ gsim_gateway_record(gsim_gateway_t *g, void *p)
 
 /*
  * The slot may stay an orphan.  Either the slot's last keeper had no connection
- * to close the session with: a process that did not end by itself was the last
- * to have one.
+ * to close the session with, when the keeper ended; or a process that did not
+ * end by itself was the last to have one.
  *
  * Or the last keeper left the slot to a worker that stayed, but that was told
  * to quit and ended while the last keeper closed the session, which takes a
