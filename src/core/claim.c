@@ -1874,7 +1874,7 @@ zkl_claim_sweep_held(zkl_claim_t *claim)
 
     if (claim->named_mode != claim->entry.mode) {
 
-        /* there was no memory to begin the downgrade again */
+        /* there was no memory for the downgrade, or ZooKeeper refused it */
 
         zkl_claim_downgrade(claim);
         return;
@@ -2098,6 +2098,9 @@ zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
 
     if (rc == NGX_OK) {
         zkl_claim_persists(claim);
+
+    } else if (rc == NGX_AGAIN) {
+        zkl_record_ephemeral(claim->cell);
 
     } else if (rc == NGX_ERROR) {
         ngx_log_error(NGX_LOG_WARN, lock->worker->log, 0,
@@ -3712,8 +3715,11 @@ static void
 zkl_claim_downgraded(zkl_claim_t *claim, ngx_int_t rc)
 {
     claim->replace = NULL;
-    claim->watched = 0;
-    claim->named_mode = claim->entry.mode;
+
+    if (rc != NGX_AGAIN) {
+        claim->watched = 0;
+        claim->named_mode = claim->entry.mode;
+    }
 
     if (rc == NGX_DECLINED) {
         zkl_claim_changed(claim, 1);
@@ -3723,6 +3729,12 @@ zkl_claim_downgraded(zkl_claim_t *claim, ngx_int_t rc)
     if (claim->ending) {
         claim->ending = 0;
         zkl_claim_end(claim, claim->outcome);
+        return;
+    }
+
+    if (rc == NGX_AGAIN) {
+        /* the sweep begins the downgrade again */
+        zkl_claim_lease(claim);
         return;
     }
 

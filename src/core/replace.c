@@ -345,18 +345,20 @@ zkl_replace_rename_handler(zkl_op_t *op)
 
 
 /*
- * The sweep, or the next connection, tries again.  But a claim that ZooKeeper
- * refuses to make durable stays ephemeral, and so does a claim of a lock with
- * more data in the znode than a gateway reads.
+ * The sweep, or the next connection, tries again if nothing is known.  If
+ * ZooKeeper refuses, the claim's znode is the old one: the replacement is over,
+ * because the claim may have to end.  The sweep begins another; but a claim that
+ * ZooKeeper refuses to make durable stays ephemeral, and so does a claim of a
+ * lock with more data in the znode than a gateway reads.
  */
 
 static void
 zkl_replace_failed(zkl_replace_t *replace, zkl_op_t *op)
 {
-    if (replace->durable && op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN
-        && op->rc != ZKL_OVER_QUOTA)
-    {
-        zkl_replace_done(replace, NGX_ERROR);
+    if (op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN) {
+        zkl_replace_done(replace,
+                         (replace->durable && op->rc != ZKL_OVER_QUOTA)
+                         ? NGX_ERROR : NGX_AGAIN);
     }
 }
 

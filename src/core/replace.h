@@ -15,10 +15,11 @@
 
 /*
  * NGX_OK: the new znode is there; NGX_DECLINED: the claim is gone; NGX_AGAIN:
- * another client has written to the claim, and that write counts first: the
- * caller reads the claim, and tries again; NGX_BUSY: the claim is durable, and
- * entered below another gate; NGX_ERROR: the claim cannot become durable.  The
- * replacement is freed before the handler is called.
+ * the old znode is there, because another client has written to the claim, and
+ * that write counts first, or because ZooKeeper has refused: the caller reads
+ * the claim, and tries again; NGX_BUSY: the claim is durable, and entered below
+ * another gate; NGX_ERROR: the claim cannot become durable.  The replacement is
+ * freed before the handler is called.
  */
 typedef void (*zkl_replace_pt)(zkl_claim_t *claim, ngx_int_t rc);
 

@@ -127,3 +127,35 @@ def test_lease_becomes_durable_when_there_is_room(server, start_gateway,
                                           ).ephemeralOwner == 0, FAR,
                "the lease is durable")
     assert gateway.release("x", holder.token).status == 204
+
+
+def lasting(tree, gateway, name, **arguments):
+    """A lease that the worker cannot make durable: its token."""
+    worker = gateway.worker_pids()[0]
+    token = gateway.hold(name, worker=worker, **arguments).token
+    limit(tree, "/q/locks", 1)
+    wait_until(lambda: "quota exceeded (-125)" in gateway.log_text(), FAR,
+               "ZooKeeper has refused to make the lease durable")
+    return worker, token
+
+
+@pytest.mark.parametrize("how", ["released", "broken", "downgraded", "over"])
+def test_lease_that_cannot_become_durable_ends(server, start_gateway,
+                                               connect_tree, how):
+    """The waiters go on, at the worker that has the claim, too."""
+    tree = connect_tree(server.address)
+    gateway = start_gateway(zookeeper=server, root="/q/locks",
+                            location="zk_lock_admin on;")
+    worker, token = lasting(tree, gateway, "x",
+                            ttl="6s" if how == "over" else "1h")
+    if how == "downgraded":
+        # the znode gets another name when there is room
+        assert gateway.renew("x", token, worker=worker, mode="read"
+                             ).status in (200, 503)
+    if how == "broken":
+        assert gateway.call("DELETE", lock_path("x"), {"force": "1"},
+                            headers={"If-Match": "*"}, worker=worker
+                            ).status == 204
+    elif how != "over":
+        assert gateway.release("x", token, worker=worker).status == 204
+    tree.wait_claims("/q/locks/x", 0, FAR)
