@@ -402,13 +402,15 @@ gsim_server_copied(int64_t id)
 
 /*
  * How much the older copy has at most: each session that goes on has set its
- * gate since.  A session that has only deleted since the copy does not notice
- * that its claims are back (docs/design.md, servers that know less).
+ * gate twice since, as one answer may be lost.  A session that has only deleted
+ * since the copy does not notice that its claims are back (docs/design.md,
+ * servers that know less).
  */
 
 static size_t
 gsim_server_copy_max(void)
 {
+    int           sets;
     size_t        i, last;
     gsim_node_t  *gate, *node;
 
@@ -417,10 +419,12 @@ gsim_server_copy_max(void)
 
     for (gate = gate ? gate->children : NULL; gate; gate = gate->sibling) {
 
+        sets = 0;
+
         for (i = gsim_tree_ntxns(); i > 0; i--) {
             node = gsim_tree_txn(i - 1)->node;
 
-            if (node == gate) {
+            if (node == gate && ++sets == 2) {
                 break;
             }
         }
