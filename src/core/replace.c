@@ -347,9 +347,9 @@ zkl_replace_rename_handler(zkl_op_t *op)
 /*
  * The sweep, or the next connection, tries again if nothing is known.  If
  * ZooKeeper refuses, the claim's znode is the old one: the replacement is over,
- * because the claim may have to end.  The sweep begins another; but a claim that
- * ZooKeeper refuses to make durable stays ephemeral, and so does a claim of a
- * lock with more data in the znode than a gateway reads.
+ * because the claim may have to end.  The sweep begins another; but a claim
+ * that ZooKeeper refuses to make durable stays ephemeral, and so does a claim
+ * of a lock with more data in the znode than a gateway reads.
  */
 
 static void
