@@ -157,7 +157,7 @@ MUTANTS = [
     ('granted without a look at the session', 'zk/session.c',
      'return s->state == ZKL_CONNECTED\n'
      '           && zkl_ahead(*s->alive);',
-     'return s->state == ZKL_CONNECTED;', 2000),
+     'return s->state == ZKL_CONNECTED;', 12000),
 
     ('who has left is handed the lock', 'core/claim.c',
      'case ZKL_WAIT:\n    case ZKL_HELD:\n'
