@@ -1410,6 +1410,7 @@ RARE = [
     'a claim is made durable with the renewals of its data as read first',
     'a renewal is known before it counts',
     'a sibling counts a hold that was called back',
+    'a place that a sibling may write to is taken over',
 ]
 
 
