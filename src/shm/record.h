@@ -183,6 +183,7 @@ void zkl_record_regain(zkl_cell_t *cell, zkl_claim_data_t *cdata,
  * session would count the request again.
  */
 void zkl_record_durable(zkl_cell_t *cell, zkl_claim_data_t *cdata);
+
 /* Notes that the znode has not become durable. */
 void zkl_record_ephemeral(zkl_cell_t *cell);
 

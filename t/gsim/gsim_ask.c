@@ -14,6 +14,10 @@
 #include "gsim_user.h"
 
 
+/* what fifteen round trips to a server that lags by 90 ms need, milliseconds */
+#define GSIM_OVERTAKEN      1500
+
+
 static void gsim_user_counts_on(gsim_user_t *u);
 static void gsim_user_cancels(gsim_user_t *u);
 static void gsim_user_uncount(gsim_user_t *u);
@@ -323,16 +327,21 @@ gsim_user_told(zkl_call_t *call, zkl_answer_e answer)
     if (answer != ZKL_CALL_UNREACHABLE) {
         u->untold = 0;
 
-    } else if (u->type > ZKL_DOWNGRADE || u->hold == NULL
-               || u->hold->session == NULL || u->hold->session->conn != NULL)
+    } else if ((u->type <= ZKL_DOWNGRADE && u->hold != NULL
+                && u->hold->session != NULL && u->hold->session->conn == NULL)
+               || (gsim_timeout < GSIM_OVERTAKEN
+                   && gsim_now > u->asked + ((int64_t) gsim_timeout - 1)
+                                            * GSIM_MS))
     {
-        gsim_user_unreachable(u);
-
-    } else {
-
-        /* a remote request to a gateway that is gone */
+        /*
+         * A remote request to a gateway that is gone; or others changed the
+         * claim again and again, until the whole timeout was over.
+         */
 
         gsim_count.unreachable++;
+
+    } else {
+        gsim_user_unreachable(u);
     }
 
     switch (u->state) {

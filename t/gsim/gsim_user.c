@@ -842,18 +842,14 @@ gsim_user_must(int64_t wait)
 }
 
 
-/*
- * This may only be answered while a fault is felt, or a moment later; or if a
- * call that found the claim changed by others, again and again, needed fifteen
- * round trips to a server that lags by 90 ms.
- */
+/* This may only be answered while a fault is felt, or a moment later. */
 
 void
 gsim_user_unreachable(gsim_user_t *u)
 {
     gsim_count.unreachable++;
 
-    if (gsim_now > gsim_quiet + 2 * GSIM_S && gsim_timeout > 1500) {
+    if (gsim_now > gsim_quiet + 2 * GSIM_S) {
         gsim_violation("%s is told that ZooKeeper is out of reach", u->name);
     }
 }
