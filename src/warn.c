@@ -128,7 +128,8 @@ ngx_http_zk_lock_warn_text(ngx_conf_t *cf, ngx_http_core_loc_conf_t *clcf,
     ngx_http_conf_ctx_t  *ctx;
 
     static const char *names[] = {
-        "http_", "arg_", "cookie_", "args", "query_string"
+        "http_", "arg_", "cookie_", "args", "query_string", "request",
+        "request_uri", "uri", "document_uri", "proxy_add_x_forwarded_for"
     };
 
     if (value == NULL || value->lengths == NULL) {

@@ -95,7 +95,10 @@ ngx_http_zk_lock_origin_foreign(ngx_http_request_t *r, ngx_str_t *origin,
     ngx_str_t *site)
 {
     u_char     *p;
-    ngx_str_t   host, own;
+    ngx_str_t   host, own, *port;
+
+    static ngx_str_t  http = ngx_string(":80");
+    static ngx_str_t  https = ngx_string(":443");
 
     if (site != NULL) {
 
@@ -139,7 +142,28 @@ ngx_http_zk_lock_origin_foreign(ngx_http_request_t *r, ngx_str_t *origin,
         own.len = r->host_end - r->host_start;
     }
 
-    return host.len == 0 || !ngx_http_zk_lock_origin_equal(&host, &own);
+    if (host.len == 0) {
+        return 1;
+    }
+
+    if (ngx_http_zk_lock_origin_equal(&host, &own)) {
+        return 0;
+    }
+
+    /* an origin has no port if that is the scheme's, but a proxy may name it */
+
+    port = (p - origin->data == 5) ? &https : &http;
+
+    if (own.len <= port->len
+        || ngx_strncmp(own.data + own.len - port->len, port->data, port->len)
+           != 0)
+    {
+        return 1;
+    }
+
+    own.len -= port->len;
+
+    return !ngx_http_zk_lock_origin_equal(&host, &own);
 }
 
 
