@@ -23,11 +23,6 @@ static ngx_uint_t ngx_http_zk_lock_origin_foreign(ngx_http_request_t *r,
 static ngx_uint_t ngx_http_zk_lock_origin_equal(ngx_str_t *one, ngx_str_t *two);
 
 
-static ngx_str_t  ngx_http_zk_lock_origin_same = ngx_string("same-origin");
-static ngx_str_t  ngx_http_zk_lock_origin_same_site = ngx_string("same-site");
-static ngx_str_t  ngx_http_zk_lock_origin_cross = ngx_string("cross-site");
-
-
 ngx_int_t
 ngx_http_zk_lock_origin_check(ngx_http_request_t *r)
 {
@@ -95,20 +90,23 @@ ngx_http_zk_lock_origin_foreign(ngx_http_request_t *r, ngx_str_t *origin,
     ngx_str_t *site)
 {
     u_char     *p;
-    ngx_str_t   host, own;
+    ngx_str_t   host, own, *port;
+
+    static ngx_str_t  http = ngx_string(":80");
+    static ngx_str_t  https = ngx_string(":443");
+    static ngx_str_t  same_origin = ngx_string("same-origin");
+    static ngx_str_t  same_site = ngx_string("same-site");
+    static ngx_str_t  cross_site = ngx_string("cross-site");
 
     if (site != NULL) {
 
-        if (ngx_http_zk_lock_origin_equal(site, &ngx_http_zk_lock_origin_same))
-        {
+        if (ngx_http_zk_lock_origin_equal(site, &same_origin)) {
             return 0;
         }
 
-        if (ngx_http_zk_lock_origin_equal(site,
-                                          &ngx_http_zk_lock_origin_cross)
+        if (ngx_http_zk_lock_origin_equal(site, &cross_site)
             || (origin == NULL
-                && ngx_http_zk_lock_origin_equal(site,
-                                           &ngx_http_zk_lock_origin_same_site)))
+                && ngx_http_zk_lock_origin_equal(site, &same_site)))
         {
             return 1;
         }
@@ -139,7 +137,28 @@ ngx_http_zk_lock_origin_foreign(ngx_http_request_t *r, ngx_str_t *origin,
         own.len = r->host_end - r->host_start;
     }
 
-    return host.len == 0 || !ngx_http_zk_lock_origin_equal(&host, &own);
+    if (host.len == 0) {
+        return 1;
+    }
+
+    if (ngx_http_zk_lock_origin_equal(&host, &own)) {
+        return 0;
+    }
+
+    /* an origin has no port if that is the scheme's, but a proxy may name it */
+
+    port = (p - origin->data == 5) ? &https : &http;
+
+    if (own.len <= port->len
+        || ngx_strncmp(own.data + own.len - port->len, port->data, port->len)
+           != 0)
+    {
+        return 1;
+    }
+
+    own.len -= port->len;
+
+    return !ngx_http_zk_lock_origin_equal(&host, &own);
 }
 
 

@@ -197,7 +197,7 @@ struct gsim_process_s {
     unsigned                     ending:1;      /* in zkl_worker_stop() */
     unsigned                     outlived:1;    /* the workers that stayed when
                                                    zkl_worker_stop() began; or
-                                                   could not close the session */
+                                                   there was no connection */
     unsigned                     hunted:1;      /* the session is, by the next
                                                    server */
 };

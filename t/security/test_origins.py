@@ -44,6 +44,12 @@ SENT = {
     "capitals": ({"Origin": "HTTP://" + OWN.upper()}, True),
     "an old browser's other page": ({"Origin": APP}, False),
     "another port": ({"Origin": "http://gateway.example.com"}, False),
+    "a proxy names the port": (
+        {"Host": "gateway:80", "Origin": "http://gateway"}, True),
+    "a proxy names the port of TLS": (
+        {"Host": "gateway:443", "Origin": "https://gateway"}, True),
+    "the port of the other scheme": (
+        {"Host": "gateway:80", "Origin": "https://gateway"}, False),
     "a longer host": ({"Origin": "http://%s.evil.com" % OWN}, False),
     "a shorter host": ({"Origin": "http://" + OWN[:-1]}, False),
     "no origin at all": ({"Origin": "null"}, False),
@@ -71,7 +77,7 @@ def origin_refused(response):
 def test_who_may_change_a_lock(gateway, what):
     """Each call that changes something, and none that looks."""
     sent, allowed = SENT[what]
-    sent = dict(sent, Host=OWN)
+    sent = dict({"Host": OWN}, **sent)
     x, y = uuid.uuid4().hex, uuid.uuid4().hex
     held = gateway.hold(x, ttl="1m")
     shown = dict(sent, **{"Lock-Token": held.token})
