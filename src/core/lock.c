@@ -456,50 +456,6 @@ zkl_lock_session_over(zkl_lock_t *lock)
 }
 
 
-ngx_uint_t
-zkl_lock_shut(zkl_lock_t *lock)
-{
-    ngx_uint_t    n;
-    ngx_queue_t  *q, *next;
-
-    n = 0;
-
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        n += zkl_claim_shut(ngx_queue_data(q, zkl_claim_t, queue));
-    }
-
-    return n;
-}
-
-
-ngx_uint_t
-zkl_lock_holds(zkl_lock_t *lock, ngx_uint_t durable)
-{
-    ngx_queue_t  *q;
-    zkl_claim_t  *claim;
-
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims);
-         q = ngx_queue_next(q))
-    {
-        claim = ngx_queue_data(q, zkl_claim_t, queue);
-
-        if ((claim->state == ZKL_HELD
-             && (durable || claim->lasting != ZKL_DURABLE))
-            || claim->state == ZKL_EXPIRING)
-        {
-            return 1;
-        }
-    }
-
-    return 0;
-}
-
-
 void
 zkl_lock_discard(zkl_lock_t *lock)
 {
@@ -518,7 +474,7 @@ zkl_lock_discard(zkl_lock_t *lock)
 
     if (lock->soon.timer_set) {
         ngx_del_timer(&lock->soon);
-        zkl_worker_unsubscribe(lock->worker, &lock->gap);
+        zkl_worker_unsubscribe(&lock->gap);
     }
 
     if (lock->reread.timer_set) {
@@ -1082,7 +1038,7 @@ zkl_lock_soon_handler(ngx_event_t *ev)
 
     lock = ngx_queue_data(ev, zkl_lock_t, soon);
 
-    zkl_worker_unsubscribe(lock->worker, &lock->gap);
+    zkl_worker_unsubscribe(&lock->gap);
 
     zkl_lock_op_end(lock);
     zkl_lock_post(lock);
@@ -2054,7 +2010,7 @@ zkl_lock_unwatch(zkl_other_t *other)
         other->lock->watching--;
     }
 
-    zkl_worker_unsubscribe(other->lock->worker, &other->sub);
+    zkl_worker_unsubscribe(&other->sub);
 }
 
 

@@ -1130,15 +1130,15 @@ MUTANTS = [
 
     ('the entries of a gate that is owned are not listed again',
      'core/custody.c:zkl_custody_connected',
-     'if (gate->state == ZKL_GATE_READ || gate->state == ZKL_GATE_OWNED) {',
-     'if (gate->state == ZKL_GATE_READ) {', 12000),
+     'ngx_min(gate->state, ZKL_GATE_LIST)',
+     'gate->state == ZKL_GATE_READ ? ZKL_GATE_LIST : gate->state', 12000),
 
     ('a session counts before it owns the gate',
      'core/custody.c:zkl_custody_counts',
      'gate->state >= ZKL_GATE_LIST', 'gate->state >= ZKL_GATE_LOOK', 2000),
 
     ('an entry is made for a claim that is about to be entered',
-     'core/custody.c:zkl_gate_listed',
+     'core/custody.c:zkl_gate_check',
      'claim->lasting == ZKL_DURABLE && claim->replace == NULL', '1', 500),
 
     ('the entry of a claim that has become a reader is removed',
@@ -1150,15 +1150,15 @@ MUTANTS = [
      12000),
 
     ('the list of the gates is not tried again',
-     'core/custody.c:zkl_custody_sweep',
-     'if (worker->unlisted) {', 'if (0) {', 500),
+     'core/custody.c:zkl_custody_gates_handler',
+     'worker->unlisted = 1;', '', 500),
 
     ('the gates are listed without a watch',
-     'core/custody.c:zkl_custody_look', 'op->watch = 1;', '', 500),
+     'core/custody.c:zkl_custody_sweep', 'op->watch = 1;', '', 500),
 
     ('who waits for a gate is not told that it is owned',
      'core/custody.c:zkl_gate_handler',
-     'if (gate->state == ZKL_GATE_OWNED) {', 'if (0) {', 2000),
+     'if (zkl_gate_home(gate)) {', 'if (0) {', 2000),
 
     ('the data of a durable claim name no gate',
      'core/replace.c:zkl_replace_read_handler',
@@ -1243,7 +1243,7 @@ MUTANTS = [
 
     ('an open record is that of a claim to delete',
      'core/adopt.c:zkl_adopt_record',
-     'if (record->state == ZKL_RECORD_OPEN) {', 'if (0) {', 12000),
+     'open = (record->state == ZKL_RECORD_OPEN);', 'open = 0;', 12000),
 
     ('an adopted claim has the number of its record in its name',
      'core/claim.c:zkl_claim_adopt', 'child.id.record = record->named;', '',
