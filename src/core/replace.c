@@ -287,10 +287,10 @@ zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent)
     }
 
     rename = zkl_op_rename(lock->worker->session, &lock->sn.str, &from, &to,
-                           &cdata, replace->version, parent, entry);
-    if (rename != NULL) {
-        rename->persistent = (replace->persistent != 0);
-    }
+                           &cdata, replace->version,
+                           replace->persistent ? ZKL_OP_PERSISTENT
+                                               : ZKL_OP_GATE,
+                           parent, entry);
 
     zkl_replace_send(replace, rename, zkl_replace_rename_handler);
 }

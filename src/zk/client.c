@@ -26,11 +26,8 @@
  *   the old list, or step through the old list.  If the server of the
  *   connection is not in the new list, and at random if the new list is longer,
  *   zoo_set_servers() also closes the socket and frees the TLS state under the
- *   I/O thread, tells no watcher, and completes no operation.  So only a worker
- *   that ends, or a handle without a connection, gets another list.
- * - zoo_set_servers() does not wake the I/O thread, which may wait for an
- *   address of the old list: a request wakes the thread.
- * - Lists that differ in ports alone are the same list to zoo_set_servers().
+ *   I/O thread, tells no watcher, and completes no operation.  So only a handle
+ *   that is closed next gets another list.
  * - An IPv6 address in brackets is no address: the port is behind the last
  *   colon.
  * - After an address that does not answer, libzookeeper skips an address.  With
@@ -66,9 +63,6 @@
 /* while ZooKeeper is away, the interval between two logged lines, in ms */
 #define ZKL_LINES_AGAIN               10000
 
-/* RENAME sets the new znode's data if the claim's version is below this */
-#define ZKL_VERSIONS                  (ZKL_BATCH_MAX - 4)
-
 
 struct zkl_handle_s {
     zhandle_t                       *zh;
@@ -99,17 +93,21 @@ typedef struct {
 } zkl_results_t;
 
 
-static char *zkl_client_hosts(zkl_session_conf_t *conf);
-static zhandle_t *zkl_client_init(zkl_handle_t *h, char *hosts,
-    ngx_msec_t timeout, const clientid_t *id);
+/* of the first types of operations */
+
+static const int  *zkl_client_modes[] = {
+    &ZOO_EPHEMERAL_SEQUENTIAL,          /* ZKL_OP_CREATE */
+    &ZOO_EPHEMERAL,                     /* ZKL_OP_GATE */
+    &ZOO_CONTAINER,                     /* ZKL_OP_CONTAINER */
+    &ZOO_PERSISTENT                     /* ZKL_OP_PERSISTENT */
+};
+
+
+static char *zkl_client_hosts(ngx_str_t *servers);
+static zhandle_t *zkl_client_init(zkl_handle_t *h, char *hosts, int timeout,
+    const clientid_t *id);
 static void zkl_client_level(void);
-static ngx_uint_t zkl_client_set_servers(zkl_handle_t *h, const char *hosts);
-static void zkl_client_woken_foreign(int code, const struct Stat *stat,
-    const void *data);
-static int zkl_client_fill_rename(zkl_handle_t *h, zkl_op_t *op,
-    zoo_op_t *zops);
-static int zkl_client_fill_batch(zkl_handle_t *h, zkl_op_t *batch,
-    zoo_op_t *zops);
+static int zkl_client_fill(zkl_handle_t *h, zkl_op_t *batch, zoo_op_t *zops);
 static void zkl_client_watch_foreign(zhandle_t *zh, int type, int state,
     const char *path, void *data);
 static void zkl_client_created_foreign(int code, const char *path,
@@ -149,8 +147,8 @@ static ngx_msec_t          zkl_client_told;
 
 zkl_handle_t *
 zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
-    ngx_msec_t timeout, zkl_session_t *session, zkl_message_pt deliver,
-    zkl_mailbox_t *mailbox, ngx_log_t *log)
+    zkl_session_t *session, zkl_message_pt deliver, zkl_mailbox_t *mailbox,
+    ngx_log_t *log)
 {
     int            rc;
     char          *hosts;
@@ -178,7 +176,7 @@ zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
         goto failed;
     }
 
-    hosts = zkl_client_hosts(conf);
+    hosts = zkl_client_hosts(&conf->servers);
     if (hosts == NULL) {
         goto failed;
     }
@@ -201,7 +199,8 @@ zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
     (void) sigfillset(&all);
     (void) pthread_sigmask(SIG_SETMASK, &all, &old);
 
-    h->zh = zkl_client_init(h, hosts, timeout, key->id ? &id : NULL);
+    h->zh = zkl_client_init(h, hosts, (int) key->timeout,
+                            key->id ? &id : NULL);
 
     (void) pthread_sigmask(SIG_SETMASK, &old, NULL);
 
@@ -240,38 +239,26 @@ failed:
 /* The servers, an odd number of them; NULL: no memory. */
 
 static char *
-zkl_client_hosts(zkl_session_conf_t *conf)
+zkl_client_hosts(ngx_str_t *servers)
 {
+    char        *hosts;
     size_t       i, first;
-    u_char      *hosts, *p;
-    ngx_str_t   *servers;
     ngx_uint_t   n;
 
-    servers = &conf->servers;
-    first = servers->len;
-    n = 1;
+    first = strcspn((char *) servers->data, ",");
 
-    for (i = 0; i < servers->len; i++) {
-        if (servers->data[i] == ',' && n++ == 1) {
-            first = i;
-        }
+    for (i = 0, n = 1; i < servers->len; i++) {
+        n += (servers->data[i] == ',');
     }
 
     hosts = ngx_alloc(servers->len + 1 + first + 1, zkl_client_cycle_log);
-    if (hosts == NULL) {
-        return NULL;
+
+    if (hosts != NULL) {
+        (void) ngx_sprintf((u_char *) hosts, (n % 2) ? "%V%Z" : "%V,%*s%Z",
+                           servers, first, servers->data);
     }
 
-    p = ngx_cpymem(hosts, servers->data, servers->len);
-
-    if (n % 2 == 0) {
-        *p++ = ',';
-        p = ngx_cpymem(p, servers->data, first);
-    }
-
-    *p = '\0';
-
-    return (char *) hosts;
+    return hosts;
 }
 
 
@@ -282,7 +269,7 @@ zkl_client_hosts(zkl_session_conf_t *conf)
  */
 
 static zhandle_t *
-zkl_client_init(zkl_handle_t *h, char *hosts, ngx_msec_t timeout,
+zkl_client_init(zkl_handle_t *h, char *hosts, int timeout,
     const clientid_t *id)
 {
 #if (NGX_HTTP_ZK_LOCK_SSL)
@@ -293,7 +280,7 @@ zkl_client_init(zkl_handle_t *h, char *hosts, ngx_msec_t timeout,
         zoo_set_debug_level(0);
 
         zh = zookeeper_init_ssl(hosts, (char *) h->conf->certificates.data,
-                                zkl_client_watch_foreign, (int) timeout, id, h,
+                                zkl_client_watch_foreign, timeout, id, h,
                                 ZOO_NO_LOG_CLIENTENV);
         if (zh != NULL) {
             zoo_set_log_callback(zh, zkl_client_log_foreign);
@@ -306,8 +293,8 @@ zkl_client_init(zkl_handle_t *h, char *hosts, ngx_msec_t timeout,
 
 #endif
 
-    return zookeeper_init2(hosts, zkl_client_watch_foreign, (int) timeout, id,
-                           h, ZOO_NO_LOG_CLIENTENV, zkl_client_log_foreign);
+    return zookeeper_init2(hosts, zkl_client_watch_foreign, timeout, id, h,
+                           ZOO_NO_LOG_CLIENTENV, zkl_client_log_foreign);
 }
 
 
@@ -348,70 +335,20 @@ zkl_client_close(zkl_handle_t *h)
 void
 zkl_client_cut(zkl_handle_t *h)
 {
+    int  rc;
+
     /* the I/O thread logs the list that is freed here */
 
     zoo_set_debug_level(0);
 
-    (void) zkl_client_set_servers(h, "127.0.0.9:1");
-
-    zkl_client_level();
-}
-
-
-static ngx_uint_t
-zkl_client_set_servers(zkl_handle_t *h, const char *hosts)
-{
-    int  rc;
-
-    rc = zoo_set_servers(h->zh, hosts);
+    rc = zoo_set_servers(h->zh, "127.0.0.9:1");
 
     if (rc != ZOK) {
         ngx_log_error(NGX_LOG_ERR, zkl_client_cycle_log, 0,
                       "zoo_set_servers() failed: %s", zerror(rc));
-        return 0;
     }
 
-    return 1;
-}
-
-
-/*
- * When a connection breaks, the I/O thread steps through the list without a
- * lock just after it has told the news: so the session calls this function from
- * a timer, and not when the news comes.
- *
- * In a TLS handshake the I/O thread uses what zoo_set_servers() would free, and
- * libzookeeper does not tell a handshake from an attempt to connect.
- */
-
-ngx_uint_t
-zkl_client_servers(zkl_handle_t *h)
-{
-    char        *hosts;
-    ngx_uint_t   set;
-
-    if (!zkl_client_idle(h)) {
-        return 0;
-    }
-
-    hosts = zkl_client_hosts(h->conf);
-    if (hosts == NULL) {
-        return 0;
-    }
-
-    set = zkl_client_set_servers(h, hosts);
-
-    ngx_free(hosts);
-
-    if (set) {
-
-        /* if the handle is over, there is no thread to wake */
-
-        (void) zoo_awexists(h->zh, "/", NULL, NULL, zkl_client_woken_foreign,
-                            NULL);
-    }
-
-    return set;
+    zkl_client_level();
 }
 
 
@@ -420,24 +357,6 @@ zkl_client_idle(zkl_handle_t *h)
 {
     return zoo_state(h->zh) != ZOO_CONNECTED_STATE
            && (h->conf->certificates.len == 0 || !zkl_client_asked(h));
-}
-
-
-static void
-zkl_client_woken_foreign(int code, const struct Stat *stat, const void *data)
-{
-    /* the request was only sent to wake the I/O thread */
-}
-
-
-ngx_msec_t
-zkl_client_timeout(zkl_handle_t *h)
-{
-    int  timeout;
-
-    timeout = zoo_recv_timeout(h->zh);
-
-    return (timeout > 0) ? (ngx_msec_t) timeout : 0;
 }
 
 
@@ -460,6 +379,7 @@ zkl_client_key(zkl_handle_t *h, zkl_key_t *key)
     id = zoo_client_id(h->zh);
 
     key->id = id->client_id;
+    key->timeout = (uint64_t) zoo_recv_timeout(h->zh);
     ngx_memcpy(key->password, id->passwd, sizeof(key->password));
 }
 
@@ -467,7 +387,7 @@ zkl_client_key(zkl_handle_t *h, zkl_key_t *key)
 int
 zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
 {
-    int             n, mode;
+    int             n;
     char           *path;
     zoo_op_t        zops[ZKL_BATCH_MAX + 1];
     zhandle_t      *zh;
@@ -483,20 +403,13 @@ zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
     switch (op->type) {
 
     case ZKL_OP_CREATE:
-        mode = ZOO_EPHEMERAL_SEQUENTIAL;
-        break;
-
     case ZKL_OP_GATE:
-        mode = ZOO_EPHEMERAL;
-        break;
-
     case ZKL_OP_CONTAINER:
-        mode = ZOO_CONTAINER;
-        break;
-
     case ZKL_OP_PERSISTENT:
-        mode = ZOO_PERSISTENT;
-        break;
+        return zoo_acreate2(zh, path, (char *) op->value.data,
+                            (int) op->value.len, h->acl,
+                            *zkl_client_modes[op->type],
+                            zkl_client_created_foreign, op);
 
     case ZKL_OP_DELETE:
         return zoo_adelete(zh, path, op->version, zkl_client_done_foreign, op);
@@ -525,71 +438,11 @@ zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
 
         op->results = results;
 
-        n = (op->type == ZKL_OP_RENAME) ? zkl_client_fill_rename(h, op, zops)
-                                        : zkl_client_fill_batch(h, op, zops);
+        n = zkl_client_fill(h, op, zops);
 
         return zoo_amulti(zh, n, zops, results->elts, zkl_client_done_foreign,
                           op);
     }
-
-    return zoo_acreate2(zh, path, (char *) op->value.data, (int) op->value.len,
-                        h->acl, mode, zkl_client_created_foreign, op);
-}
-
-
-/*
- * The parent is set first: a client that watches the parent then knows, when
- * the event of the deleted znode comes, that a new znode comes.
- *
- * The versions of the new znode's data begin with 0 again.  If the new znode
- * has the name of the claim, its data are set once more often than the claim's,
- * so that a write that was meant for the claim is refused; only the last set
- * has the data.  A transaction has no room for more than ZKL_VERSIONS sets:
- * then a late write takes effect if the new znode has come to its version.
- */
-
-static int
-zkl_client_fill_rename(zkl_handle_t *h, zkl_op_t *op, zoo_op_t *zops)
-{
-    int             n, version;
-    zkl_results_t  *results;
-
-    n = 0;
-    results = op->results;
-
-    if (op->parent.len != 0) {
-        zoo_set_op_init(&zops[n++], (char *) op->parent.data,
-                        (char *) op->content.data, (int) op->content.len,
-                        op->version, &results->set);
-    }
-
-    zoo_delete_op_init(&zops[n++], (char *) op->path.data, op->from_version);
-    zoo_create_op_init(&zops[n++], (char *) op->target.data,
-                       (char *) op->value.data, (int) op->value.len,
-                       op->parent.len ? h->acl : &h->childless,
-                       op->persistent ? ZOO_PERSISTENT : ZOO_EPHEMERAL, NULL,
-                       0);
-
-    if (op->entry != NULL) {
-        zoo_create_op_init(&zops[n++], (char *) op->entry->path.data,
-                           (char *) op->entry->value.data,
-                           (int) op->entry->value.len, h->acl, ZOO_PERSISTENT,
-                           NULL, 0);
-    }
-
-    if (op->from_version < ZKL_VERSIONS
-        && op->target.data == op->path.data)
-    {
-        for (version = 0; version <= op->from_version; version++) {
-            zoo_set_op_init(&zops[n++], (char *) op->target.data,
-                            (char *) op->value.data,
-                            version < op->from_version ? 0
-                                                       : (int) op->value.len,
-                            version, &results->set);
-        }
-    }
-
-    return n;
 }
 
 
@@ -604,7 +457,7 @@ zkl_client_fill_rename(zkl_handle_t *h, zkl_op_t *op, zoo_op_t *zops)
  */
 
 static int
-zkl_client_fill_batch(zkl_handle_t *h, zkl_op_t *batch, zoo_op_t *zops)
+zkl_client_fill(zkl_handle_t *h, zkl_op_t *batch, zoo_op_t *zops)
 {
     int             n;
     ngx_queue_t    *q;
@@ -629,11 +482,15 @@ zkl_client_fill_batch(zkl_handle_t *h, zkl_op_t *batch, zoo_op_t *zops)
                             op->version, &results->set);
 
         } else {
+            /* the buffer of a sequential znode has room for ten digits */
+
             zoo_create_op_init(&zops[n++], (char *) op->path.data,
                                (char *) op->value.data, (int) op->value.len,
-                               h->acl, ZOO_EPHEMERAL_SEQUENTIAL,
+                               op->childless ? &h->childless : h->acl,
+                               *zkl_client_modes[op->type],
                                (char *) op->reply.data,
-                               (int) op->path.len + 11);
+                               op->type == ZKL_OP_CREATE
+                               ? (int) op->path.len + 11 : 0);
         }
     }
 

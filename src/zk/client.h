@@ -51,13 +51,13 @@ typedef struct {
 
 
 /*
- * Opens a handle for the key's session, or, if the id is 0, for a new session;
- * deliver gets the news.  Returns NULL if libzookeeper refused, or if there is
- * no memory.
+ * Opens a handle for the key's session, or, if the id is 0, for a new session
+ * with the key's timeout; deliver gets the news.  Returns NULL if libzookeeper
+ * refused, or if there is no memory.
  */
 zkl_handle_t *zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
-    ngx_msec_t timeout, zkl_session_t *session, zkl_message_pt deliver,
-    zkl_mailbox_t *mailbox, ngx_log_t *log);
+    zkl_session_t *session, zkl_message_pt deliver, zkl_mailbox_t *mailbox,
+    ngx_log_t *log);
 
 /*
  * Closes a handle and, if the handle is connected, the session.  Joins the
@@ -70,20 +70,11 @@ void zkl_client_close(zkl_handle_t *h);
 void zkl_client_cut(zkl_handle_t *h);
 
 /*
- * Gives a handle without a connection the list of servers of its conf.
- * Returns 0 if nothing was done, because the handle may have a connection by
- * now or, with TLS, may be in a handshake: try again later.
- */
-ngx_uint_t zkl_client_servers(zkl_handle_t *h);
-
-/*
  * Whether a handle can be closed at once, and without ending the session,
- * because there is no connection and no TLS handshake.
+ * because there is no connection and no TLS handshake, in which the I/O thread
+ * uses what zkl_client_cut() would free.
  */
 ngx_uint_t zkl_client_idle(zkl_handle_t *h);
-
-/* The negotiated timeout in milliseconds. */
-ngx_msec_t zkl_client_timeout(zkl_handle_t *h);
 
 /*
  * Whether a server may have been asked for the session.  If not, a server
@@ -91,7 +82,7 @@ ngx_msec_t zkl_client_timeout(zkl_handle_t *h);
  */
 ngx_uint_t zkl_client_asked(zkl_handle_t *h);
 
-/* The id and password of the handle's session. */
+/* The handle's session; the timeout is what this connection has negotiated. */
 void zkl_client_key(zkl_handle_t *h, zkl_key_t *key);
 
 /*

@@ -16,11 +16,11 @@
  *                  CONNECTING
  *   BACKOFF     a timer -> CONNECTING             a new handle follows
  *
- * `handle` is NULL in the states CLOSED and BACKOFF; `events` is NULL from the
- * start of zkl_session_close() or zkl_session_free() on; the handler of a
- * cancelled operation is NULL.  An operation is in one place at a time: in
- * reads (see turns.c), pending, fresh, failed, shared or flights, or in the ops
- * of a batch or of a list.
+ * `handle` is NULL in the states CLOSED, but for its last answers, and BACKOFF;
+ * `events` is NULL from the start of zkl_session_close() or zkl_session_free()
+ * on; the handler of a cancelled operation is NULL.  An operation is in one
+ * place at a time: in reads (see turns.c), pending, fresh, failed, shared or
+ * flights, or in the ops of a batch or of a list.
  */
 
 
@@ -54,7 +54,9 @@ struct zkl_session_s {
     zkl_key_t                                 key;      /* id 0: none yet */
     ngx_msec_t                                timeout;  /* negotiated */
     ngx_msec_t                                backoff;
-    ngx_msec_t                                since;    /* of the state */
+    ngx_msec_t                                since;    /* out of reach since
+                                                           the last moment of a
+                                                           connection */
 
     ngx_queue_t                               flights;  /* by sent */
     ngx_queue_t                               pending;  /* to be gathered */
@@ -69,8 +71,7 @@ struct zkl_session_s {
                                                            are to be told */
     ngx_uint_t                                writes;   /* in flight */
 
-    ngx_msec_t                                paused;   /* when the backoff
-                                                           began */
+    ngx_msec_t                                again;    /* end of BACKOFF */
     ngx_msec_t                                wrote;    /* last write */
     ngx_msec_t                                replied;  /* last answer */
     ngx_msec_t                                apart;    /* a moment before a
@@ -94,7 +95,6 @@ struct zkl_session_s {
                                                            refused; 0: not */
     ngx_uint_t                                doubts;   /* ticks in a row with
                                                            no answer at all */
-    ngx_msec_t                                doubted;  /* the last such tick */
     ngx_msec_t                                starving; /* no memory for any
                                                            operation since; 0:
                                                            not */
@@ -121,7 +121,6 @@ struct zkl_session_s {
     unsigned                                  last:1;   /* no other follows */
     unsigned                                  gated:1;  /* gate is there */
     unsigned                                  gating:1; /* gate is requested */
-    unsigned                                  nudged:1;
     unsigned                                  unreachable:1;
     unsigned                                  late:1;   /* connected, but no
                                                            memory to say so */
@@ -143,8 +142,8 @@ struct zkl_session_s {
 #define ZKL_BACKOFF_MIN               50
 #define ZKL_BACKOFF_MAX               5000
 
-/* a server can leave a lone request unanswered: a nudge helps (milliseconds) */
-#define ZKL_NUDGE                     200
+/* a server can leave a lone request unanswered: a nudge helps, at this tick */
+#define ZKL_NUDGE                     3
 
 /* a newer answer shows that the server is there, milliseconds */
 #define ZKL_PROMPT                    2000
@@ -171,13 +170,16 @@ struct zkl_session_s {
 /* names in the lists that are told in a turn of the event loop */
 #define ZKL_SHARED_NAMES              4096
 
+/* RENAME sets the new znode's data if the claim's version is below this */
+#define ZKL_VERSIONS                  (ZKL_BATCH_MAX - 4)
+
 /* how soon a gate that was refused is asked for again, milliseconds */
 #define ZKL_GATE_AGAIN                10000
 
 
 static void zkl_session_free(zkl_session_t *s);
 static void zkl_session_start(zkl_session_t *s);
-static void zkl_session_state(zkl_session_t *s, zkl_session_state_e state);
+static void zkl_session_back_off(zkl_session_t *s);
 static size_t zkl_session_shown(ngx_str_t *path);
 static void zkl_session_news(zkl_message_t *message, void *data);
 static void zkl_session_expired(zkl_session_t *s, ngx_uint_t kept,
@@ -196,6 +198,7 @@ static void zkl_session_out_of_reach(zkl_session_t *s);
 static void zkl_session_barrier(zkl_session_t *s);
 static zkl_op_t *zkl_session_transaction(zkl_session_t *s, zkl_op_e type);
 static void zkl_session_arm(zkl_session_t *s);
+static zkl_op_t *zkl_op_add(zkl_op_t *op, zkl_op_t *part, int32_t version);
 static zkl_op_t *zkl_op_first(ngx_queue_t *queue);
 static zkl_op_t *zkl_op_pop(ngx_queue_t *queue);
 static void zkl_session_finish(zkl_op_t *op);
@@ -207,15 +210,14 @@ static void zkl_session_finish_all(zkl_session_t *s);
 static void zkl_session_submit(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_heard(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_landed(zkl_message_t *message, void *data);
+static void zkl_session_log_refusal(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_rolled_back(zkl_session_t *s, zkl_op_t *batch);
 static void zkl_session_fail(zkl_session_t *s, zkl_op_t *op, zkl_rc_e rc);
 static void zkl_session_flush_deferred(zkl_session_t *s);
 static void zkl_session_read_handler(ngx_event_t *ev);
-static void zkl_session_name_gate(zkl_session_t *s);
 static void zkl_session_gate(zkl_session_t *s, zkl_op_e type);
 static zkl_op_t *zkl_session_gate_op(zkl_session_t *s, zkl_op_e type);
 static void zkl_session_gate_handler(zkl_op_t *op);
-static void zkl_session_gate_set(zkl_session_t *s, int32_t version);
 static void zkl_session_give_up(zkl_session_t *s, const char *why);
 static void zkl_session_unpend(zkl_session_t *s);
 static void zkl_session_hurry(zkl_session_t *s);
@@ -287,7 +289,10 @@ zkl_session_open(zkl_session_conf_t *conf, zkl_mailbox_t *mailbox,
         s->last = 1;
     }
 
+    s->since = zkl_now();
+
     zkl_session_start(s);
+    zkl_session_arm(s);
 
     return s;
 }
@@ -340,34 +345,28 @@ zkl_session_close(zkl_session_t *s)
 static void
 zkl_session_free(zkl_session_t *s)
 {
+    ngx_uint_t    i;
+    ngx_event_t  *events[] = { &s->flush, &s->read, &s->over, &s->tick };
+
     /* no handler is called for the remaining answers */
 
     s->events = NULL;
 
+    s->state = ZKL_CLOSED;
+
     zkl_session_end_handle(s);
     zkl_session_forget_watches(s, 0);
-    zkl_session_state(s, ZKL_CLOSED);
-
     zkl_session_finish_all(s);
 
-    if (s->flush.posted) {
-        ngx_delete_posted_event(&s->flush);
-    }
+    for (i = 0; i < 4; i++) {
 
-    if (s->read.posted) {
-        ngx_delete_posted_event(&s->read);
-    }
+        if (events[i]->posted) {
+            ngx_delete_posted_event(events[i]);
+        }
 
-    if (s->over.posted) {
-        ngx_delete_posted_event(&s->over);
-    }
-
-    if (s->flush.timer_set) {
-        ngx_del_timer(&s->flush);
-    }
-
-    if (s->tick.timer_set) {
-        ngx_del_timer(&s->tick);
+        if (events[i]->timer_set) {
+            ngx_del_timer(events[i]);
+        }
     }
 
     ngx_free(s);
@@ -386,52 +385,38 @@ zkl_session_start(zkl_session_t *s)
     s->refused = 0;
     s->moved = 0;
     s->apart = zkl_now();
-    s->timeout = s->conf->timeout;
 
-    if (s->key.id != 0) {
+    if (s->key.id == 0) {
+        s->gated = 0;
+        s->key.timeout = s->conf->timeout;
         s->timeout = s->key.timeout;
-        zkl_session_bound(s, s->apart);
 
     } else {
-        s->gated = 0;
+        s->timeout = s->key.timeout;
+        zkl_session_bound(s, s->apart);
     }
 
     if (s->conf->servers.len != 0) {
-        s->handle = zkl_client_open(s->conf, &s->key, s->timeout, s,
-                                    zkl_session_news, s->mailbox, s->log);
+        s->handle = zkl_client_open(s->conf, &s->key, s, zkl_session_news,
+                                    s->mailbox, s->log);
     }
 
-    zkl_session_state(s, s->handle ? ZKL_CONNECTING : ZKL_BACKOFF);
+    if (s->handle != NULL) {
+        s->state = ZKL_CONNECTING;
+
+    } else {
+        zkl_session_back_off(s);
+    }
 }
 
 
 static void
-zkl_session_state(zkl_session_t *s, zkl_session_state_e state)
+zkl_session_back_off(zkl_session_t *s)
 {
-    ngx_msec_t  now;
-
-    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, s->log, 0,
-                   "zk lock session: state %d -> %d", s->state, state);
-
-    now = zkl_now();
-
-    /* out of reach since the last moment of a connection */
-
-    if (s->state == ZKL_CONNECTED || s->state == ZKL_CLOSED) {
-        s->since = now;
-    }
-
-    s->state = state;
-
-    if (state == ZKL_BACKOFF) {
-        s->backoff = s->backoff ? ngx_min(s->backoff * 2, ZKL_BACKOFF_MAX)
-                                : ZKL_BACKOFF_MIN;
-        s->paused = now;
-    }
-
-    if (state != ZKL_CLOSED) {
-        zkl_session_arm(s);
-    }
+    s->backoff = s->backoff ? ngx_min(s->backoff * 2, ZKL_BACKOFF_MAX)
+                            : ZKL_BACKOFF_MIN;
+    s->again = zkl_now() + s->backoff;
+    s->state = ZKL_BACKOFF;
 }
 
 
@@ -542,6 +527,7 @@ zkl_session_expired(zkl_session_t *s, ngx_uint_t kept, const char *reason)
 static void
 zkl_session_connected_handler(zkl_session_t *s)
 {
+    int64_t     bits;
     zkl_op_t   *gate;
     zkl_key_t   key;
     ngx_uint_t  fresh, another;
@@ -556,7 +542,9 @@ zkl_session_connected_handler(zkl_session_t *s)
 
     /* each connection negotiates the timeout anew; see known alive */
 
-    s->timeout = zkl_client_timeout(s->handle);
+    zkl_client_key(s->handle, &key);
+
+    s->timeout = key.timeout;
     s->told = 1;
     s->behind = s->written;
     s->touched = s->apart;
@@ -573,15 +561,21 @@ zkl_session_connected_handler(zkl_session_t *s)
         return;
     }
 
-    key = s->key;
-    zkl_client_key(s->handle, &key);
-
     fresh = (key.id != s->key.id);
 
     if (fresh) {
-        key.timeout = s->timeout;
         s->sets = -1;
-        zkl_session_name_gate(s);
+
+        /*
+         * No other session may have the same gate.  libzookeeper seeds random()
+         * with 32 bits, so the bits come from the kernel.
+         */
+
+        if (getrandom(&bits, sizeof(bits), 0) != sizeof(bits)) {
+            bits = (int64_t) ((uint64_t) ngx_random() << 32 ^ ngx_random());
+        }
+
+        (void) ngx_sprintf(s->gate_name, "%016xL", bits);
     }
 
     gate = NULL;
@@ -595,12 +589,10 @@ zkl_session_connected_handler(zkl_session_t *s)
     }
 
     s->late = 0;
-    s->key = key;
 
     another = (s->state == ZKL_CONNECTING);
 
     s->unreachable = 0;
-    s->nudged = 0;
     s->doubts = 0;
     s->replied = zkl_now();
 
@@ -608,7 +600,7 @@ zkl_session_connected_handler(zkl_session_t *s)
 
     zkl_session_finish_all(s);
 
-    zkl_session_state(s, ZKL_CONNECTED);
+    s->state = ZKL_CONNECTED;
 
     ngx_log_error(NGX_LOG_NOTICE, s->log, 0,
                   "zookeeper session is %s, timeout %M ms",
@@ -617,6 +609,7 @@ zkl_session_connected_handler(zkl_session_t *s)
     /* the owner notes how far ZooKeeper is before any create is sent */
 
     if (fresh) {
+        s->key = key;
         s->events->opened(s->data, &s->key);
     }
 
@@ -655,7 +648,9 @@ zkl_session_suspended_handler(zkl_session_t *s)
     ngx_log_error(NGX_LOG_WARN, s->log, 0,
                   "zookeeper connection is lost, the session may come back");
 
-    zkl_session_state(s, ZKL_SUSPENDED);
+    s->state = ZKL_SUSPENDED;
+    s->since = zkl_now();
+    zkl_session_arm(s);
 
     /* libzookeeper answers the operations in flight, with an error */
 
@@ -666,9 +661,9 @@ zkl_session_suspended_handler(zkl_session_t *s)
 
 
 /*
- * The next tick without a connection gives the handle the new list, or opens a
- * handle.  A connection is left alone, because libzookeeper would drop the
- * connection without a word of the operations in flight.
+ * The next tick without a connection opens another handle.  A connection is
+ * left alone, because libzookeeper would drop the connection without a word of
+ * the operations in flight.
  */
 
 void
@@ -676,6 +671,10 @@ zkl_session_servers(zkl_session_t *s)
 {
     s->moved = 1;
     s->backoff = 0;
+
+    if (!s->kept) {
+        s->again = zkl_now();
+    }
 }
 
 
@@ -709,16 +708,23 @@ zkl_session_over_handler(ngx_event_t *ev)
 
         /*
          * A server refuses the identity, but has not ended the session: the
-         * session and all of its znodes stay until the session has expired.
+         * session and all of its znodes stay until the session has expired:
+         * after twice the timeout, because ZooKeeper counts by ticks.
          */
 
-        zkl_session_state(s, ZKL_BACKOFF);
+        s->state = ZKL_BACKOFF;
+        s->again = zkl_now() + 2 * s->timeout;
         return;
     }
 
     s->key.id = 0;
 
-    zkl_session_state(s, s->last ? ZKL_CLOSED : ZKL_BACKOFF);
+    if (s->last) {
+        s->state = ZKL_CLOSED;
+
+    } else {
+        zkl_session_back_off(s);
+    }
 
     /* ZooKeeper has just answered, so a new session gets the whole patience */
 
@@ -760,7 +766,8 @@ zkl_session_end_handle(zkl_session_t *s)
 
 
 /*
- * If no server takes the session back, another handle asks for the session.
+ * If no server takes the session back, or if the servers are others now,
+ * another handle asks for the session.
  *
  * A handle tells each server the last zxid that the handle has seen, and a
  * server that has less closes the connection.  Such a server lags behind, and
@@ -779,6 +786,7 @@ static void
 zkl_session_tick_handler(ngx_event_t *ev)
 {
     ngx_msec_t      now;
+    ngx_uint_t      refused;
     zkl_session_t  *s;
 
     s = ev->data;
@@ -794,18 +802,15 @@ zkl_session_tick_handler(ngx_event_t *ev)
         return;
     }
 
-    if (s->state == ZKL_BACKOFF && !s->kept) {
+    if (s->state == ZKL_BACKOFF && !zkl_ahead(s->again)) {
 
-        if (now - s->paused >= s->backoff) {
+        if (s->kept) {
+            s->kept = 0;
+            ngx_post_event(&s->over, &ngx_posted_events);
+
+        } else {
             zkl_session_start(s);
         }
-
-    } else if (s->state == ZKL_BACKOFF && now - s->paused >= 2 * s->timeout) {
-
-        /* twice the timeout, because ZooKeeper counts by ticks */
-
-        s->kept = 0;
-        ngx_post_event(&s->over, &ngx_posted_events);
     }
 
     if (s->late) {
@@ -815,22 +820,22 @@ zkl_session_tick_handler(ngx_event_t *ev)
         s->apart = now;
     }
 
-    if (s->moved && s->handle != NULL && s->state != ZKL_CONNECTED
-        && zkl_client_servers(s->handle))
-    {
-        s->moved = 0;
-    }
-
     if (s->state != ZKL_CONNECTED && now - s->since >= ZKL_PATIENCE) {
         zkl_session_out_of_reach(s);
     }
 
-    if (s->state == ZKL_SUSPENDED && now - s->since >= s->timeout
-        && !s->late && !s->over.posted && zkl_client_idle(s->handle))
+    refused = (s->state == ZKL_SUSPENDED && now - s->since >= s->timeout);
+
+    if ((refused || s->moved) && s->state != ZKL_CONNECTED
+        && s->handle != NULL && !s->late && !s->over.posted
+        && zkl_client_idle(s->handle))
     {
-        ngx_log_error(NGX_LOG_NOTICE, s->log, 0,
-                      "no zookeeper server has taken the session back for "
-                      "%M ms: another handle asks for the session", s->timeout);
+        if (refused) {
+            ngx_log_error(NGX_LOG_NOTICE, s->log, 0,
+                          "no zookeeper server has taken the session back for "
+                          "%M ms: another handle asks for the session",
+                          s->timeout);
+        }
 
         /* a handle that connects just now would end the session when closed */
 
@@ -975,11 +980,10 @@ zkl_session_committed(zkl_session_t *s, zkl_op_t *op)
 {
     ngx_msec_t  now, until;
 
-    if (s->events == NULL
-        || (ngx_msec_int_t) (op->sent - s->proves) < 0
+    if ((ngx_msec_int_t) (op->sent - s->proves) < 0
         || (s->told && op->number <= s->behind))
     {
-        /* the session is about to be closed, or the write proves nothing yet */
+        /* the write proves nothing yet */
 
         return;
     }
@@ -1077,34 +1081,25 @@ zkl_session_watchdog(zkl_session_t *s, ngx_msec_t now)
         return;
     }
 
-    silence = ngx_min(now - op->sent, now - s->replied);
+    /*
+     * If this process stood still, the threads of libzookeeper did too: an
+     * answer may be in the mailbox by now, or the news of a broken connection
+     * may come soon.  So ticks are counted.
+     */
 
-    if (silence >= ZKL_NUDGE && !s->nudged) {
-        s->nudged = 1;
+    s->doubts++;
+
+    if (s->doubts == ZKL_NUDGE) {
         zkl_session_barrier(s);
     }
+
+    silence = ngx_min(now - op->sent, now - s->replied);
 
     if (silence >= ZKL_PATIENCE) {
         zkl_session_out_of_reach(s);
     }
 
-    if (silence < 2 * s->timeout) {
-        return;
-    }
-
-    /*
-     * If this process stood still, the threads of libzookeeper did too: an
-     * answer may be in the mailbox by now, or the news of a broken connection
-     * may come soon.  So only ticks without a pause between count.
-     */
-
-    if (now - s->doubted >= ZKL_PATIENCE) {
-        s->doubts = 0;
-    }
-
-    s->doubted = now;
-
-    if (++s->doubts > s->timeout / ZKL_TICK && !s->over.posted) {
+    if (s->doubts > 3 * s->timeout / ZKL_TICK) {
 
         /* libzookeeper would report a broken connection: an answer was lost */
 
@@ -1213,8 +1208,8 @@ zkl_session_arm(zkl_session_t *s)
 
 /*
  * Operations: an operation is one block of memory with path, value and reply.
- * The children of a LIST, a long reply of a GET, the further paths of a RENAME,
- * and the results of a transaction are separate blocks.
+ * The children of a LIST, a long reply of a GET, and the parts and results of a
+ * transaction are separate blocks.
  */
 
 
@@ -1222,15 +1217,18 @@ zkl_op_t *
 zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir, ngx_str_t *name,
     ngx_str_t *value)
 {
-    u_char    *p;
-    size_t     path, reply, len;
-    zkl_op_t  *op;
+    u_char     *p;
+    size_t      path, reply, len;
+    zkl_op_t   *op;
+    ngx_str_t  *chroot;
+
+    chroot = &s->conf->chroot;
 
     if (name != NULL && name->len == 0) {
         name = NULL;
     }
 
-    path = s->conf->chroot.len + dir->len + (name ? 1 + name->len : 0);
+    path = chroot->len + dir->len + (name ? 1 + name->len : 0);
     len = value ? value->len : 0;
 
     reply = 0;
@@ -1261,25 +1259,18 @@ zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir, ngx_str_t *name,
     op->session = s;
     ngx_queue_init(&op->ops);
 
-    p = (u_char *) op + sizeof(zkl_op_t);
+    op->path.data = (u_char *) op + sizeof(zkl_op_t);
 
-    op->path.data = p;
-
-    p = ngx_cpymem(p, s->conf->chroot.data, s->conf->chroot.len);
+    p = ngx_sprintf(op->path.data, "%V", chroot);
 
     /* the path "/" below a chroot is the chroot */
 
-    if (dir->len > 1 || s->conf->chroot.len == 0) {
-        p = ngx_cpymem(p, dir->data, dir->len);
+    if (dir->len > 1 || (chroot->len == 0 && name == NULL)) {
+        p = ngx_sprintf(p, "%V", dir);
     }
 
-    if (name) {
-
-        if (p == op->path.data || p[-1] != '/') {
-            *p++ = '/';
-        }
-
-        p = ngx_cpymem(p, name->data, name->len);
+    if (name != NULL) {
+        p = ngx_sprintf(p, "/%V", name);
     }
 
     op->path.len = p - op->path.data;
@@ -1302,56 +1293,64 @@ zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir, ngx_str_t *name,
 
 zkl_op_t *
 zkl_op_rename(zkl_session_t *s, ngx_str_t *dir, ngx_str_t *name, ngx_str_t *to,
-    ngx_str_t *value, int32_t version, zkl_op_t *get, zkl_op_t *entry)
+    ngx_str_t *value, int32_t version, zkl_op_e type, zkl_op_t *get,
+    zkl_op_t *entry)
 {
-    u_char    *p;
-    zkl_op_t  *op;
+    int32_t    i, sets;
+    zkl_op_t  *op, *new;
 
-    op = zkl_op_new(s, ZKL_OP_RENAME, dir, name, value);
-    if (op == NULL) {
-        zkl_session_free_op(entry);
-        return NULL;
+    op = zkl_op_new(s, ZKL_OP_RENAME, dir, name, NULL);
+
+    if (get != NULL) {
+        op = zkl_op_add(op, zkl_op_new(s, ZKL_OP_SET, dir, NULL, &get->reply),
+                        get->version);
     }
 
-    op->entry = entry;
-    op->from_version = version;
-    op->target = op->path;
+    op = zkl_op_add(op, zkl_op_new(s, ZKL_OP_DELETE, dir, name, NULL),
+                    version);
 
-    if (get == NULL) {
-        return op;
+    new = zkl_op_new(s, type, dir, to, value);
+
+    if (new != NULL) {
+        new->childless = (get == NULL);
     }
 
-    p = ngx_alloc(2 * (get->path.len + 1) + to->len + 1 + get->reply.len,
-                  s->log);
-    if (p == NULL) {
-        zkl_session_free_op(op);
-        return NULL;
+    op = zkl_op_add(op, new, -1);
+
+    if (entry != NULL) {
+        op = zkl_op_add(op, entry, -1);
     }
 
-    op->more = p;
-    op->version = get->version;
+    sets = 0;
 
-    op->parent.data = p;
-    op->parent.len = get->path.len;
-    p = ngx_cpymem(p, get->path.data, get->path.len);
-    *p++ = '\0';
-
-    op->content.data = p;
-    op->content.len = get->reply.len;
-    p = ngx_cpymem(p, get->reply.data, get->reply.len);
-
-    if (name->len == to->len
+    if (version < ZKL_VERSIONS && name->len == to->len
         && ngx_memcmp(name->data, to->data, to->len) == 0)
     {
-        return op;
+        sets = version + 1;
     }
 
-    op->target.data = p;
-    op->target.len = get->path.len + 1 + to->len;
-    p = ngx_cpymem(p, get->path.data, get->path.len);
-    *p++ = '/';
-    p = ngx_cpymem(p, to->data, to->len);
-    *p = '\0';
+    for (i = 0; i < sets; i++) {
+        op = zkl_op_add(op, zkl_op_new(s, ZKL_OP_SET, dir, to,
+                                       i < version ? NULL : value), i);
+    }
+
+    return op;
+}
+
+
+/* Adds a part to op; if one of them is NULL, frees the other: no memory. */
+
+static zkl_op_t *
+zkl_op_add(zkl_op_t *op, zkl_op_t *part, int32_t version)
+{
+    if (op == NULL || part == NULL) {
+        zkl_session_free_op(op);
+        zkl_session_free_op(part);
+        return NULL;
+    }
+
+    part->version = version;
+    ngx_queue_insert_tail(&op->ops, &part->queue);
 
     return op;
 }
@@ -1413,7 +1412,7 @@ zkl_session_finish(zkl_op_t *op)
         op->reply.len -= i;
     }
 
-    while (op->type == ZKL_OP_BATCH && (part = zkl_op_pop(&op->ops)) != NULL) {
+    while (op->turn == ZKL_TURN_NONE && (part = zkl_op_pop(&op->ops)) != NULL) {
         part->rc = op->rc;
         zkl_session_finish(part);
     }
@@ -1504,11 +1503,15 @@ zkl_session_turn_over(zkl_session_t *s, zkl_op_t *op)
 static void
 zkl_session_free_op(zkl_op_t *op)
 {
+    zkl_op_t  *part;
+
     if (op == NULL) {
         return;
     }
 
-    zkl_session_free_op(op->entry);
+    while ((part = zkl_op_pop(&op->ops)) != NULL) {
+        zkl_session_free_op(part);
+    }
 
     free(op->children);
     ngx_free(op->more);
@@ -1582,18 +1585,10 @@ zkl_session_submit(zkl_session_t *s, zkl_op_t *op)
     code = zkl_client_submit(s->handle, op);
 
     if (code != 0) {
-
-        if (op->type == ZKL_OP_BATCH) {
-            ngx_log_error(NGX_LOG_WARN, s->log, 0,
-                          "libzookeeper refused a transaction of %ui: %s",
-                          op->nops, zkl_client_text(code));
-
-        } else {
-            ngx_log_error(NGX_LOG_WARN, s->log, 0,
-                          "libzookeeper refused an operation on \"%*s\": %s",
-                          zkl_session_shown(&op->path), op->path.data,
-                          zkl_client_text(code));
-        }
+        ngx_log_error(NGX_LOG_WARN, s->log, 0,
+                      "libzookeeper refused an operation on \"%*s\": %s",
+                      zkl_session_shown(&op->path), op->path.data,
+                      zkl_client_text(code));
 
         zkl_session_fail(s, op, (zkl_client_rc(code) == ZKL_REFUSED
                                  && op->type != ZKL_OP_BATCH) ? ZKL_REFUSED
@@ -1640,11 +1635,7 @@ zkl_session_submit(zkl_session_t *s, zkl_op_t *op)
 static void
 zkl_session_heard(zkl_session_t *s, zkl_op_t *op)
 {
-    if (s->handle == NULL) {
-        return;
-    }
-
-    if (zkl_client_expired(op->code) && s->events != NULL) {
+    if (zkl_client_expired(op->code)) {
         zkl_session_expired(s, 0, "expired");
     }
 
@@ -1654,10 +1645,8 @@ zkl_session_heard(zkl_session_t *s, zkl_op_t *op)
 
     s->replied = zkl_now();
 
-    if (s->events != NULL) {
-        s->events->answered(s->data, op->type <= ZKL_OP_BARRIER, op->nops,
-                            (ngx_msec_int_t) (s->replied - op->sent));
-    }
+    s->events->answered(s->data, op->type <= ZKL_OP_BARRIER, op->nops,
+                        (ngx_msec_int_t) (s->replied - op->sent));
 
     if (s->unreachable) {
         s->unreachable = 0;
@@ -1665,7 +1654,6 @@ zkl_session_heard(zkl_session_t *s, zkl_op_t *op)
         ngx_log_error(NGX_LOG_NOTICE, s->log, 0, "zookeeper answers again");
     }
 
-    s->nudged = 0;
     s->doubts = 0;
     s->backoff = 0;
 
@@ -1722,7 +1710,9 @@ zkl_session_landed(zkl_message_t *message, void *data)
     if (data != s) {
         op->rc = zkl_client_rc(op->code);
 
-        zkl_session_heard(s, op);
+        if (s->handle != NULL && s->events != NULL) {
+            zkl_session_heard(s, op);
+        }
 
         if (op->type == ZKL_OP_BATCH || op->type == ZKL_OP_BARRIER) {
             zkl_client_read_batch(op);
@@ -1746,8 +1736,18 @@ zkl_session_landed(zkl_message_t *message, void *data)
 
     if (op->rc == ZKL_OK && s->events != NULL) {
 
-        if (op->gate) {
-            zkl_session_gate_set(s, op->version);
+        /*
+         * Each transaction of creates and each barrier sets the gate, so the
+         * version grows; if it does not, the session is that of an older copy
+         * of ZooKeeper's data.
+         */
+
+        if (op->gate && op->version <= s->sets) {
+            zkl_session_give_up(s, "its znodes are those of an older copy of "
+                                "zookeeper's data");
+
+        } else if (op->gate) {
+            s->sets = op->version;
         }
 
         if (op->type <= ZKL_OP_PERSISTENT
@@ -1786,39 +1786,44 @@ zkl_session_landed(zkl_message_t *message, void *data)
         zkl_turns_answered(&s->reads, op, zkl_now());
     }
 
-    if (op->type == ZKL_OP_BATCH || op->type == ZKL_OP_BARRIER) {
-        /* no answer to a barrier is an error; parts are sent again */
+    /* no answer to a barrier is an error; parts are sent again */
 
-    } else if (op->rc == ZKL_REFUSED) {
-        ngx_log_error(NGX_LOG_ERR, s->log, 0,
-                      "zookeeper refused an operation on \"%*s\": %s (%d)",
-                      zkl_session_shown(&op->path), op->path.data,
-                      zkl_client_text(op->code), op->code);
+    if (op->type != ZKL_OP_BATCH && op->type != ZKL_OP_BARRIER) {
+        zkl_session_log_refusal(s, op);
+    }
+
+    zkl_session_finish(op);
+}
+
+
+/* Seldom, because any client can ask for a lock that ZooKeeper forbids. */
+
+static void
+zkl_session_log_refusal(zkl_session_t *s, zkl_op_t *op)
+{
+    const char  *verb, *more;
+
+    if (op->rc == ZKL_REFUSED) {
+        verb = " refused";
+        more = "";
 
     } else if ((op->rc == ZKL_NO_AUTH || op->rc == ZKL_OVER_QUOTA)
                && (s->denied == 0 || zkl_now() - s->denied >= ZKL_DENIED_AGAIN))
     {
-        /* seldom: any client can ask for a lock that ZooKeeper forbids */
-
         s->denied = zkl_now();
+        verb = (op->rc == ZKL_NO_AUTH) ? "'s ACL forbids" : "'s quota forbids";
+        more = (op->rc == ZKL_NO_AUTH)
+               ? ", see \"zk_lock_auth\"; such lines come once a second at most"
+               : "; such lines come once a second at most";
 
-        if (op->rc == ZKL_OVER_QUOTA) {
-            ngx_log_error(NGX_LOG_ERR, s->log, 0,
-                          "zookeeper's quota forbids an operation on \"%*s\": "
-                          "%s (%d); such lines come once a second at most",
-                          zkl_session_shown(&op->path), op->path.data,
-                          zkl_client_text(op->code), op->code);
-
-        } else {
-            ngx_log_error(NGX_LOG_ERR, s->log, 0,
-                          "zookeeper's ACL forbids an operation on \"%*s\", "
-                          "see \"zk_lock_auth\"; such lines come once a second "
-                          "at most",
-                          zkl_session_shown(&op->path), op->path.data);
-        }
+    } else {
+        return;
     }
 
-    zkl_session_finish(op);
+    ngx_log_error(NGX_LOG_ERR, s->log, 0,
+                  "zookeeper%s an operation on \"%*s\": %s (%d)%s", verb,
+                  zkl_session_shown(&op->path), op->path.data,
+                  zkl_client_text(op->code), op->code, more);
 }
 
 
@@ -1839,7 +1844,7 @@ zkl_session_rolled_back(zkl_session_t *s, zkl_op_t *batch)
 
     /* the answers of a closed handle come here, too */
 
-    if (s->state != ZKL_CONNECTED || s->handle == NULL) {
+    if (s->state != ZKL_CONNECTED) {
         batch->rc = ZKL_UNSENT;
         return;
     }
@@ -1861,10 +1866,6 @@ zkl_session_rolled_back(zkl_session_t *s, zkl_op_t *batch)
 
         zkl_session_submit(s, op);
     }
-
-    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, s->log, 0,
-                   "zk lock session: batch of %ui rolled back, culprits: %ui",
-                   batch->nops, culprits);
 
     if (culprits == 0) {
 
@@ -1923,7 +1924,7 @@ zkl_session_send(zkl_op_t *op)
 
     s = op->session;
 
-    if (s->state != ZKL_CONNECTED || s->handle == NULL) {
+    if (s->state != ZKL_CONNECTED) {
         zkl_session_fail(s, op, ZKL_UNSENT);
         return;
     }
@@ -1935,23 +1936,17 @@ zkl_session_send(zkl_op_t *op)
         /* the operations of this turn of the event loop can share a list */
 
         zkl_turns_add(&s->reads, op);
-        zkl_session_arm(s);
-
         ngx_post_event(&s->read, &ngx_posted_next_events);
 
     } else if (op->fresh) {
         s->barrier = 1;
 
         ngx_queue_insert_tail(&s->fresh, &op->queue);
-        zkl_session_arm(s);
-
         ngx_post_event(&s->read, &ngx_posted_next_events);
 
     } else if (op->gather) {
         ngx_queue_insert_tail(&s->pending, &op->queue);
         s->npending++;
-
-        zkl_session_arm(s);
 
         if (s->npending >= ZKL_GATHER && s->writes < ZKL_WRITES_MAX) {
             /* ZooKeeper begins while this turn goes on */
@@ -1969,6 +1964,8 @@ zkl_session_send(zkl_op_t *op)
         zkl_session_flush_deferred(s);
         zkl_session_submit(s, op);
     }
+
+    zkl_session_arm(s);
 }
 
 
@@ -2041,24 +2038,6 @@ zkl_session_read_handler(ngx_event_t *ev)
     }
 
     zkl_session_share(s);
-}
-
-
-/*
- * No other session may have the same gate.  libzookeeper seeds random() with 32
- * bits, so the bits come from the kernel.
- */
-
-static void
-zkl_session_name_gate(zkl_session_t *s)
-{
-    int64_t  bits;
-
-    if (getrandom(&bits, sizeof(bits), 0) != sizeof(bits)) {
-        bits = (int64_t) ((uint64_t) ngx_random() << 32 ^ ngx_random());
-    }
-
-    (void) ngx_sprintf(s->gate_name, "%016xL", bits);
 }
 
 
@@ -2175,25 +2154,6 @@ zkl_session_gate_handler(zkl_op_t *op)
 
 
 /*
- * Each transaction of creates and each barrier sets the gate, so the version
- * grows; if it does not, the session is that of an older copy of ZooKeeper's
- * data.
- */
-
-static void
-zkl_session_gate_set(zkl_session_t *s, int32_t version)
-{
-    if (version > s->sets) {
-        s->sets = version;
-
-    } else {
-        zkl_session_give_up(s, "its znodes are those of an older copy of "
-                           "zookeeper's data");
-    }
-}
-
-
-/*
  * The session has znodes of which the records know nothing, or may have.  The
  * close of the handle ends the session, and removes these znodes; the next
  * handle asks for the session again, and is told that the session is over.
@@ -2202,9 +2162,7 @@ zkl_session_gate_set(zkl_session_t *s, int32_t version)
 static void
 zkl_session_give_up(zkl_session_t *s, const char *why)
 {
-    if (s->state != ZKL_CONNECTED || s->handle == NULL || s->events == NULL
-        || s->over.posted)
-    {
+    if (s->state != ZKL_CONNECTED || s->events == NULL) {
         return;
     }
 

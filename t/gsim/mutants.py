@@ -66,18 +66,23 @@ MUTANTS = [
      'if (0\n', 12000),
 
     ('the lock is not bumped when a claim is made durable', LIBRARY,
-     """        zoo_set_op_init(&zops[n++], (char *) op->parent.data,
-                        (char *) op->content.data, (int) op->content.len,
-                        op->version, &results->set);
+     """        } else if (op->type == ZKL_OP_SET) {
 """,
-     """        zoo_check_op_init(&zops[n++], (char *) op->parent.data,
-                          op->version);
+     """        } else if (batch->type == ZKL_OP_RENAME && n == 0
+                   && op->type == ZKL_OP_SET)
+        {
+            zoo_check_op_init(&zops[n++], (char *) op->path.data,
+                              op->version);
+
+        } else if (op->type == ZKL_OP_SET) {
 """, 12000),
 
-    ('a claim is made durable by whatever version', LIBRARY,
-     'zoo_delete_op_init(&zops[n++], (char *) op->path.data, '
-     'op->from_version);',
-     'zoo_delete_op_init(&zops[n++], (char *) op->path.data, -1);', 60000),
+    ('a claim is made durable by whatever version',
+     'zk/session.c:zkl_op_rename',
+     'zkl_op_new(s, ZKL_OP_DELETE, dir, name, NULL),\n'
+     '                    version);',
+     'zkl_op_new(s, ZKL_OP_DELETE, dir, name, NULL),\n'
+     '                    -1);', 60000),
 
     ('the lease of a claim that is taken over counts from before',
      'shm/record.c',
@@ -292,7 +297,7 @@ MUTANTS = [
 
     ('a session that is over goes on while it is connected',
      'zk/session.c:zkl_session_heard',
-     'if (zkl_client_expired(op->code) && s->events != NULL) {',
+     'if (zkl_client_expired(op->code)) {',
      'if (0) {', ('--restored', 8000)),
 
     ('two writes prove that a session lives',
@@ -328,8 +333,8 @@ MUTANTS = [
 
     ('a connection breaks when the loop hears of that',
      'zk/session.c:zkl_session_suspended_handler',
-     'zkl_session_state(s, ZKL_SUSPENDED);',
-     'zkl_session_state(s, ZKL_SUSPENDED);\n'
+     's->state = ZKL_SUSPENDED;',
+     's->state = ZKL_SUSPENDED;\n'
      '    s->apart = zkl_now();',
      ('--sessions', 4000)),
 
@@ -364,7 +369,7 @@ MUTANTS = [
      ('--sessions', 20000)),
 
     ('a barrier is a sync', 'zk/client.c:zkl_client_submit',
-     '        n = (op->type == ZKL_OP_RENAME)',
+     '        n = zkl_client_fill(h, op, zops);',
      '    void done(int rc, const char *value, const void *data)\n'
      '    {\n'
      '        zkl_client_done_foreign(rc, data);\n'
@@ -373,7 +378,7 @@ MUTANTS = [
      '        op->gate = 0;\n'
      '        return zoo_async(h->zh, (char *) op->path.data, done, op);\n'
      '    }\n\n'
-     '        n = (op->type == ZKL_OP_RENAME)',
+     '        n = zkl_client_fill(h, op, zops);',
      ('--sessions', 12000)),
 
     # the one-node layout
@@ -430,14 +435,14 @@ MUTANTS = [
 
     ('no other handle asks for a session that is refused',
      'zk/session.c',
-     'if (s->state == ZKL_SUSPENDED && now - s->since >= s->timeout\n',
+     'if ((refused || s->moved) && s->state != ZKL_CONNECTED\n',
      'if (0\n',
      ('--restored', 100)),
 
     ('the session of an older copy goes on',
-     'zk/session.c:zkl_session_gate_set',
-     'if (version > s->sets) {',
-     'if (1) {',
+     'zk/session.c:zkl_session_landed',
+     'if (op->gate && op->version <= s->sets) {',
+     'if (0) {',
      ('--restored', 2000)),
 
     ('a release ends the holds that another session has counted',
