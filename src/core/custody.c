@@ -15,7 +15,8 @@
  *   DUE     create of the gate,     COUNT; or LOOK, if a session has the gate
  *           when the time comes
  *   LOOK    read of the gate        COUNT, if the session is this one; LOOK,
- *                                   later, if it is a former or an adopted one;
+ *                                   later, if it is a former or an adopted one,
+ *                                   or another one that was not seen before;
  *                                   DUE, if the gate is gone; else the claims
  *                                   are forsaken
  *   COUNT   set of the directory    LIST; or, if there is none, NEW, or LEFT if
@@ -47,6 +48,11 @@
  * a claim keeps the deadline in the record if no other session has counted the
  * lease meanwhile, and else has the whole ttl.
  *
+ * A session that takes a gate and finds no entry deletes the gate again.  If a
+ * client has removed the entries, only the worker whose claims they were knows
+ * of the leases.  So the claims are forsaken when another session is seen to
+ * have the gate for the second time.
+ *
  * A claim that ends has the entry deleted, if this session counts.  Such a
  * delete may be lost, so the entries are listed with each connection, and after
  * a delete that libzookeeper has refused; and those that no claim has are read.
@@ -71,7 +77,7 @@
 #define ZKL_CUSTODY_RANK              250
 #define ZKL_CUSTODY_LAST              5000
 
-/* how soon a gate that a former session still has is read again, ms */
+/* how soon a gate that another session has is read again, ms */
 #define ZKL_CUSTODY_BEHIND            1000
 
 /* how soon what was refused is tried again; twice that the next time */
@@ -109,6 +115,8 @@ struct zkl_gate_s {
     uint32_t                       term;        /* version of the directory */
     int64_t                        former;      /* the session of this worker
                                                    that had the gate; or 0 */
+    int64_t                        seen;        /* the session that had the gate
+                                                   in the last LOOK; or 0 */
     ngx_msec_t                     due;         /* when the operation of the
                                                    state may be sent */
     ngx_uint_t                     failures;    /* in a row */
@@ -715,7 +723,10 @@ zkl_gate_handler(zkl_op_t *op)
             break;
         }
 
-        if (op->owner == gate->former || zkl_adopt_has(worker, op->owner)) {
+        if (op->owner == gate->former || zkl_adopt_has(worker, op->owner)
+            || (op->owner != gate->seen && !ngx_queue_empty(&gate->claims)))
+        {
+            gate->seen = op->owner;
             gate->failures = 0;
             gate->due = ngx_current_msec + ZKL_CUSTODY_BEHIND;
             return;

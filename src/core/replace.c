@@ -197,7 +197,7 @@ zkl_replace_read_handler(zkl_op_t *op)
     }
 
     if (replace->durable) {
-        zkl_record_durable(claim->cell, &cdata);
+        zkl_record_durable(claim->cell, &cdata, (uint32_t) claim->term);
 
         cdata.gate_len = ZKL_GATE_LEN;
         ngx_memcpy(cdata.gate, zkl_custody_name(claim->gate), ZKL_GATE_LEN);

@@ -1120,12 +1120,13 @@ zkl_record_cdata(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 
 
 void
-zkl_record_durable(zkl_cell_t *cell, zkl_claim_data_t *cdata)
+zkl_record_durable(zkl_cell_t *cell, zkl_claim_data_t *cdata, uint32_t term)
 {
     uint32_t           remote;
     ngx_atomic_uint_t  holds;
 
     cell->durable = 1;
+    cell->term = term;
 
     holds = cell->holds;
 

@@ -180,9 +180,11 @@ void zkl_record_regain(zkl_cell_t *cell, zkl_claim_data_t *cdata,
  * Notes that the znode of an own record may be durable from now on, by claim
  * data that get the longest ttl that a holder was told, and the number of
  * holds, without the remote request if the number counts the request: another
- * session would count the request again.
+ * session would count the request again; the gate of the lease was taken over
+ * `term` times.
  */
-void zkl_record_durable(zkl_cell_t *cell, zkl_claim_data_t *cdata);
+void zkl_record_durable(zkl_cell_t *cell, zkl_claim_data_t *cdata,
+    uint32_t term);
 
 /* Notes that the znode has not become durable. */
 void zkl_record_ephemeral(zkl_cell_t *cell);

@@ -857,6 +857,35 @@ def test_its_gates_and_entries_are_removed(start_gateway, tree, root):
         is_held("x%d" % i, holder, everywhere(*pair))
 
 
+def test_its_gate_is_taken_for_a_moment(start_gateway, start_proxy, zookeeper,
+                                        tree, root):
+    """A client has removed the entry, so who takes the gate leaves it again."""
+    proxy = start_proxy(zookeeper)
+    before = zookeeper.living_sessions()
+    here = start_gateway(servers=proxy.address, wait_sessions=False,
+                         session_timeout=SHORT, workers=1)
+    here.wait_served()
+    sessions = zookeeper.living_sessions() - before
+    holder = here.hold("x", ttl="1h", durable="1")
+    path, = made_durable(tree, here)
+    entry, = tree.entries(root)
+    directory = os.path.dirname(entry)
+    gate = directory[:-len(LEASES)]
+    proxy.refuse()
+    proxy.kill()
+    expired(zookeeper, sessions)
+    tree.client.delete(directory, recursive=True)
+    tree.client.create(gate, ephemeral=True)
+    proxy.listen()
+    here.wait_served()
+    time.sleep(0.3)
+    tree.client.delete(gate)
+    wait_until(lambda: tree.counts(path)
+               and tree.entries(root) == {entry: path}, SOON,
+               "the gateway counts the lease again")
+    is_held("x", holder, everywhere(here))
+
+
 def test_directory_of_its_gate_is_written(start_gateway, start_proxy, zookeeper,
                                           tree, root):
     """The session counts on, and keeps its gate when the last lease ends."""
@@ -877,6 +906,34 @@ def test_directory_of_its_gate_is_written(start_gateway, start_proxy, zookeeper,
     holder = here.hold("x", ttl="1h", durable="1")
     assert [os.path.dirname(path) for path in tree.entries(root)] == [directory]
     assert here.release("x", holder.token).status == 204
+
+
+def test_successor_below_a_directory_that_was_written(start_gateway, start_proxy,
+                                                      zookeeper, tree, root):
+    """A successor counts the lease on, and not anew."""
+    proxy = start_proxy(zookeeper)
+    here = start_gateway(servers=proxy.address, workers=1,
+                         session_timeout=SHORT)
+    here.hold("w", ttl="1h", durable="1")
+    entry, = tree.entries(root)
+    directory = os.path.dirname(entry)
+    tree.client.set(directory, b"somebody else's")
+    version = tree.stat(directory).version
+    proxy.kill()
+    wait_until(lambda: tree.stat(directory).version > version, SOON,
+               "the directory is set again")
+    holder = here.hold("x", ttl="1h", durable="1")
+    path, = tree.durables(here.znode("x"))
+    time.sleep(1)
+    before, = here.inspect("x").json["holders"]
+    wait = tree.wait_taken_over(path)
+    worker, = here.worker_pids()
+    here.kill_worker(worker)
+    wait()
+    wait_until(lambda: here.inspect("x").json["holders"], SOON, "x is held")
+    after, = here.inspect("x").json["holders"]
+    assert after["expires_in_ms"] <= before["expires_in_ms"]
+    is_held("x", holder, everywhere(here))
 
 
 def test_entries_that_name_no_lease(start_gateway, tree, root):
