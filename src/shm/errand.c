@@ -25,6 +25,9 @@
  *   ENDS                                   REPLIED
  *   REPLIED   IDLE
  *
+ * A question of a dead owner is called back by the sibling: the client has lost
+ * the connection, and a later call of the client's may have been answered.
+ *
  * A place in KEPT, COUNTS or ENDS is not used again until the sibling has
  * replied, or is dead.  A ring may be lost when a worker dies: the sweep looks
  * at all places.
@@ -212,6 +215,15 @@ zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n, zkl_errand_t *errand,
     case ZKL_ERRAND_ASKED:
 
         if (place->sibling != self) {
+            return NGX_DECLINED;
+        }
+
+        if (zkl_layout_dead(place->owner, 1)) {
+
+            /* the client was cut off, and may have called again meanwhile */
+
+            (void) ngx_atomic_cmp_set(&place->word, *word,
+                                      zkl_place_set(*word, ZKL_ERRAND_IDLE));
             return NGX_DECLINED;
         }
 

@@ -532,6 +532,29 @@ def die_at_random(gateway, rng):
 
 
 @pytest.mark.shows("a lock is free when its reason is gone")
+def test_renewal_of_a_dead_worker(start_gateway):
+    """The claim's worker hears of the renewal when its client has been cut off,
+    and may have renewed for longer.
+    """
+    gateway = start_gateway(session_timeout=TIMEOUT)
+    mine, dead = gateway.worker_pids()
+    holder = gateway.hold("x", ttl="1h", worker=mine)
+    cut, beside = gateway.connect(dead), gateway.connect(dead)
+    with gateway.frozen_worker(mine):
+        cut.send("PUT", lock_path("x", holder.token), {"ttl": "20s"})
+        # the worker reads the renewal first, and has asked the claim's worker
+        assert beside.request("GET", "/ready").worker == dead
+        gateway.kill_worker(dead)
+        wait_until(lambda: not alive(dead), SOON)
+        with pytest.raises(Gone):
+            cut.response()
+    for _ in range(20):
+        state, = gateway.inspect("x", worker=mine).json["holders"]
+        assert state["ttl_ms"] == 3600000
+        time.sleep(0.1)
+    assert gateway.release("x", holder.token).status == 204
+
+
 def test_many_deaths(start, tree, sessions):
     """Workers die under load.  In the end the gateway's memory and ZooKeeper
     agree, and have no trace of the dead workers.

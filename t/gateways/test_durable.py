@@ -908,8 +908,8 @@ def test_directory_of_its_gate_is_written(start_gateway, start_proxy, zookeeper,
     assert here.release("x", holder.token).status == 204
 
 
-def test_successor_below_a_directory_that_was_written(start_gateway, start_proxy,
-                                                      zookeeper, tree, root):
+def test_successor_below_a_written_directory(start_gateway, start_proxy,
+                                             zookeeper, tree, root):
     """A successor counts the lease on, and not anew."""
     proxy = start_proxy(zookeeper)
     here = start_gateway(servers=proxy.address, workers=1,

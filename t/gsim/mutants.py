@@ -1128,6 +1128,9 @@ MUTANTS = [
      'core/custody.c:zkl_custody_leave',
      'zkl_gate_remove(gate, entry);\n', '', 500),
 
+    ('the question of a dead worker is served', 'shm/errand.c:zkl_errand_look',
+     'if (zkl_layout_dead(place->owner, 1)) {', 'if (0) {', 12000),
+
     ('the entries of a gate that is owned are not listed again',
      'core/custody.c:zkl_custody_connected',
      'if (gate->state == ZKL_GATE_READ || gate->state == ZKL_GATE_OWNED) {',
@@ -1398,6 +1401,7 @@ RARE = [
     'a record that is taken over is found half made',
     'a worker leaves whom it owes an answer',
     'any answer proves that a session lives',
+    'the question of a dead worker is served',
     'contiguity is kept over a reaped parent',
     'a longer time is told while the claim becomes durable',
     'a delete that was never sent may have happened',
