@@ -61,6 +61,7 @@ static void zkl_claim_answer(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_waited(zkl_claim_t *claim, zkl_times_e how);
 static zkl_op_t *zkl_claim_op(zkl_claim_t *claim, zkl_op_e type,
     ngx_str_t *value, zkl_op_pt handler);
+static void zkl_claim_forget_op(zkl_claim_t *claim);
 static void zkl_claim_create_handler(zkl_op_t *op);
 static void zkl_claim_created(zkl_claim_t *claim, zkl_op_t *op);
 static void zkl_claim_queued(zkl_claim_t *claim);
@@ -696,9 +697,22 @@ zkl_claim_op(zkl_claim_t *claim, zkl_op_e type, ngx_str_t *value,
     op->handler = handler;
     op->data = claim;
 
+    zkl_claim_forget_op(claim);
     claim->op = op;
 
     return op;
+}
+
+
+/* The handler of the operation that is under way is not called any more. */
+
+static void
+zkl_claim_forget_op(zkl_claim_t *claim)
+{
+    if (claim->op != NULL) {
+        claim->op->handler = NULL;
+        claim->op = NULL;
+    }
 }
 
 
@@ -769,6 +783,9 @@ zkl_claim_create(zkl_claim_t *claim)
                   && !zkl_claim_expired(claim) && claim->event == NULL
                   && !claim->terms.async && !claim->terms.keyed;
 
+    /* a list for a duplicate may be under way, of a znode that is gone */
+
+    zkl_claim_forget_op(claim);
     claim->op = op;
 
     zkl_claim_state(claim, ZKL_CREATE);
@@ -2315,10 +2332,7 @@ zkl_claim_yield(zkl_claim_t *claim)
         claim->lock->converting = NULL;
     }
 
-    if (claim->op != NULL) {
-        claim->op->handler = NULL;
-        claim->op = NULL;
-    }
+    zkl_claim_forget_op(claim);
 
     if (claim->timer.timer_set) {
         ngx_del_timer(&claim->timer);
@@ -3846,11 +3860,7 @@ zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather)
     zkl_op_t  *op;
 
     zkl_claim_state(claim, ZKL_DELETE);
-
-    if (claim->op != NULL) {
-        claim->op->handler = NULL;
-        claim->op = NULL;
-    }
+    zkl_claim_forget_op(claim);
 
     /* a waiter's timer stays, because the claim may not be gone in time */
 
@@ -4065,10 +4075,7 @@ zkl_claim_stop(zkl_claim_t *claim)
         ngx_del_timer(&claim->timer);
     }
 
-    if (claim->op != NULL) {
-        claim->op->handler = NULL;
-    }
-
+    zkl_claim_forget_op(claim);
     zkl_claim_stop_replace(claim);
 
     worker->claims[claim->id.record] = NULL;
