@@ -531,7 +531,6 @@ def die_at_random(gateway, rng):
     return len(victims)
 
 
-@pytest.mark.shows("a lock is free when its reason is gone")
 def test_renewal_of_a_dead_worker(start_gateway):
     """The claim's worker hears of the renewal when its client has been cut off,
     and may have renewed for longer.
@@ -555,6 +554,7 @@ def test_renewal_of_a_dead_worker(start_gateway):
     assert gateway.release("x", holder.token).status == 204
 
 
+@pytest.mark.shows("a lock is free when its reason is gone")
 def test_many_deaths(start, tree, sessions):
     """Workers die under load.  In the end the gateway's memory and ZooKeeper
     agree, and have no trace of the dead workers.
