@@ -324,7 +324,7 @@ def streams_that_end(gateway):
     expected = Expected()
     holder = streams.hold(gateway, "s")
     holder.event("granted")
-    refused = streams.hold(gateway, "s", wait="10ms")
+    refused = streams.hold(gateway, "s", wait="1s")
     refused.until(lambda event: event.name == "taken")
     expected["acquire", "taken"] += 1
     leaver = streams.hold(gateway, "s", wait="1m")
