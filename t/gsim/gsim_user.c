@@ -69,6 +69,7 @@ static void gsim_user_check_one(gsim_user_t *u);
 static void gsim_user_check_wait(gsim_user_t *u);
 static void gsim_user_check_key(gsim_user_t *u);
 static int gsim_user_before(gsim_node_t *node, int64_t seq);
+static int gsim_user_listed_before(gsim_node_t *node, int64_t seq);
 static int gsim_user_clashes(gsim_node_t *own, int wait);
 static int64_t gsim_user_first(gsim_user_t *u, gsim_node_t *own);
 static void gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim,
@@ -1407,6 +1408,25 @@ gsim_user_before(gsim_node_t *node, int64_t seq)
 }
 
 
+/*
+ * Whether a worker that lists the lock at any time until now finds the node
+ * before seq.  A list does not tell who gave a number: once the parent has
+ * given that number, too, a child that was made by name has the number's place.
+ */
+
+static int
+gsim_user_listed_before(gsim_node_t *node, int64_t seq)
+{
+    zkl_child_t  child;
+
+    return gsim_tree_child(node, &child) == 0
+           && (child.seq < seq
+               || (node->planted
+                   && (child.seq == seq
+                       || child.seq >= node->parent->counter)));
+}
+
+
 static void
 gsim_user_granted(gsim_user_t *u, zkl_claim_t *claim)
 {
@@ -1898,7 +1918,7 @@ gsim_user_check_wait(gsim_user_t *u)
     for (ahead = 0, node = own->parent->children; node; node = node->sibling) {
         ahead += (node->deleted == GSIM_NEVER
                   && (node->created <= own->created || node->origin != NULL)
-                  && gsim_user_before(node, u->token.seq));
+                  && gsim_user_listed_before(node, u->token.seq));
     }
 
     if (ahead > gsim_max_queue) {
