@@ -183,7 +183,9 @@ zkl_view_forget(zkl_view_t *view, zkl_view_gone_pt gone, void *data)
     for (entry = view->alive.next; entry != &view->alive; entry = next) {
         next = entry->next;
 
-        if (entry->origin != ZKL_LOCAL) {
+        if (entry->origin != ZKL_LOCAL
+            && (!entry->misnumbered || view->nlocal == 0))
+        {
             zkl_view_unlink(view, entry);
             gone(data, entry);
         }

@@ -217,7 +217,11 @@ int zkl_view_merge(zkl_view_t *view, uint64_t tick, int64_t given,
     zkl_observed_t *children, size_t n, zkl_view_make_pt make,
     zkl_view_gone_pt gone, void *data);
 
-/* Forgets all entries but the local ones, and calls gone for each. */
+/*
+ * Forgets all entries but the local ones, and calls gone for each.  Beside a
+ * local entry misnumbered ones stay until a list lacks them: once the parent
+ * has given the number, too, a list no longer tells that such a child is ahead.
+ */
 void zkl_view_forget(zkl_view_t *view, zkl_view_gone_pt gone, void *data);
 
 /* Keeps the first n claims, and calls gone for each entry behind. */

@@ -404,6 +404,16 @@ def copied(tree, path):
     return found
 
 
+def copy_tree(gateway, tree, other):
+    """Copies the gateway's durable leases, by name, but none of the GATEs."""
+    nodes = copied(tree, gateway.root)
+    entries = [(path, data) for path, data in copied(tree, GATES)
+               if gateway.root.encode() in data]
+    nodes += [(path.rpartition("/")[0], b"") for path, _ in entries] + entries
+    for path, data in nodes:
+        other.make(path, data)
+
+
 def test_tree_copied_to_another_ensemble(start_gateway, foreign,
                                          private_zookeeper, connect_tree):
     """The claims have old numbers, below parents that count from 0: the leases
@@ -413,15 +423,10 @@ def test_tree_copied_to_another_ensemble(start_gateway, foreign,
     for _ in range(15):
         old.release("x", old.hold("x").token)
     holder = old.hold("x", ttl="20s", durable="1")
-    nodes = copied(foreign, old.root)
-    entries = [(path, data) for path, data in copied(foreign, GATES)
-               if old.root.encode() in data]
-    nodes += [(path.rpartition("/")[0], b"") for path, _ in entries] + entries
 
     private_zookeeper.start()
     tree = connect_tree(private_zookeeper.address)
-    for path, data in nodes:
-        tree.make(path, data)
+    copy_tree(old, foreign, tree)
     new = start_gateway(zookeeper=private_zookeeper)
     lock = new.znode("x")
     claim = tree.claims(lock)[0]
@@ -441,6 +446,38 @@ def test_tree_copied_to_another_ensemble(start_gateway, foreign,
         new.release("x", waiter.response(SOON).token)
     tree.wait_claims(lock, 0)
     new.finish()
+    old.release("x", holder.token)
+
+
+def test_copied_lease_over_a_broken_connection(
+        start_gateway, foreign, private_zookeeper, connect_tree, start_proxy):
+    """The parent has given the lease's number, too, when the waiter's worker
+    lists the claims anew.
+    """
+    old = start_gateway()
+    for _ in range(15):
+        old.release("x", old.hold("x").token)
+    holder = old.hold("x", ttl="60s", durable="1")
+
+    private_zookeeper.start()
+    tree = connect_tree(private_zookeeper.address)
+    copy_tree(old, foreign, tree)
+    owner = start_gateway(zookeeper=private_zookeeper)
+    wait_until(lambda: owner.inspect("x", holder.token).status == 200, SOON)
+
+    proxy = start_proxy(private_zookeeper)
+    new = start_gateway(servers=proxy.address, wait_sessions=False)
+    new.wait_served()
+    waiter = new.begin("x", wait="1m")
+    tree.wait_claims(new.znode("x"), 2)
+    for _ in range(20):
+        problem(owner.acquire("x", wait="0"), 423)
+    proxy.kill()
+    new.wait_served()
+    assert waiter.silent_for(3)
+
+    assert owner.release("x", holder.token).status == 204
+    new.release("x", waiter.response(SOON).token)
     old.release("x", holder.token)
 
 

@@ -1280,12 +1280,6 @@ MUTANTS = [
      'return zkl_errand_begin(', 'return NGX_OK + 0 * zkl_errand_begin(',
      60000),
 
-    ('an errand is called back without a note',
-     'shm/errand.c:zkl_errand_free',
-     'if (ngx_atomic_cmp_set(&place->word, word,\n'
-     '                               zkl_place_set(word, ZKL_ERRAND_IDLE)))',
-     'if (1)', 15000),
-
     ('a place is used again while the sibling may reply',
      'shm/errand.c:zkl_errand_free',
      'if (state == ZKL_ERRAND_REPLIED || zkl_layout_dead(place->sibling, 0)) {',

@@ -837,8 +837,13 @@ static const row_t  rows[] = {
       "needs 3 2;" },
     { "claims of this gateway can be misnumbered, too; all come by number",
       "create 2; list f60r l50 l2 s40 /3; is s40* l50* f60r* L2; needs 2 60;"
-      "forget; gone 40 60; is l50* L2; wait 2; list l2 /3; gone 50;"
+      "list l50 l2 /3; gone 40 60; is l50* L2; wait 2; list l2 /3; gone 50;"
       "grant 2;" },
+    { "a child is misnumbered for good, also when its number is given later",
+      "create 2; list f5 l2 /3; is f5* L2; forget; is f5* L2; needs 2 5;"
+      "list f5 l2 /8; is f5* L2; needs 2 5; list l2 /8; gone 5; grant 2;" },
+    { "without a claim of this gateway nothing is kept",
+      "create 2; list f5 l2 /3; drop 2; forget; gone 5; idle;" },
 
     /* readers, and claims that replace a claim with the same seq */
 
