@@ -1823,9 +1823,11 @@ zkl_session_landed(zkl_message_t *message, void *data)
 
 
 /*
- * No operation of the batch took effect.  The culprit, the operation with an
- * error code of its own, is sent again alone to get an answer; the innocent
- * operations are sent again together, ahead of later operations.
+ * No operation of the batch took effect.  All are sent again ahead of later
+ * operations, the culprit, the operation with an error code of its own, alone
+ * to get an answer.  They keep their order, because the culprit may have failed
+ * for what an operation ahead did: of two deletes of a znode the first has to
+ * stay with the set that is gathered with it.
  */
 
 static void
@@ -1850,16 +1852,11 @@ zkl_session_rolled_back(zkl_session_t *s, zkl_op_t *batch)
 
         op = ngx_queue_data(q, zkl_op_t, queue);
 
-        if (zkl_client_innocent(op->code)) {
-            ngx_queue_insert_head(&s->pending, q);
-            s->npending++;
-            continue;
-        }
+        op->gather = zkl_client_innocent(op->code);
+        culprits += !op->gather;
 
-        culprits++;
-        op->gather = 0;
-
-        zkl_session_submit(s, op);
+        ngx_queue_insert_head(&s->pending, q);
+        s->npending++;
     }
 
     ngx_log_debug2(NGX_LOG_DEBUG_HTTP, s->log, 0,
@@ -2335,7 +2332,9 @@ zkl_session_gather(zkl_session_t *s)
 
     op = zkl_op_first(&s->pending);
 
-    if (s->npending == 1 || (op->type == ZKL_OP_CREATE && !s->gated)) {
+    if (s->npending == 1 || !op->gather
+        || (op->type == ZKL_OP_CREATE && !s->gated))
+    {
         return NULL;
     }
 
@@ -2351,7 +2350,9 @@ zkl_session_gather(zkl_session_t *s)
     while (batch->nops < ZKL_BATCH_MAX && bytes < ZKL_BATCH_BYTES) {
         op = zkl_op_first(&s->pending);
 
-        if (op == NULL || (op->type == ZKL_OP_CREATE && !s->gated)) {
+        if (op == NULL || !op->gather
+            || (op->type == ZKL_OP_CREATE && !s->gated))
+        {
             break;
         }
 

@@ -22,6 +22,7 @@ import pytest
 from lib.checks import gone, grant, problem, wait_over
 from lib.client import AsyncConnection, lock_path
 from lib.process import wait_until
+from lib.proxy import LAST
 from lib.sessions import stay_ephemeral
 from lib.tokens import claim_of, token_of
 
@@ -485,6 +486,44 @@ def test_queued_claims_are_released_at_once(pair, tree):
         assert connection.response().status == 204
     for waiter in waiters:
         problem(waiter.response(SOON), 410)
+    assert tree.claims(here.znode("x")) == [claim_of(holder.token)]
+    assert here.release("x", holder.token).status == 204
+
+
+def test_queued_claim_is_released_twice_at_once(start_gateway, start_proxy,
+                                                zookeeper, tree):
+    """The waiter is told 410, and does not queue again, though its gateway
+    lists the lock just when the claim is gone.  A transaction has both
+    releases, and fails for the second.
+    """
+    near, far = start_proxy(zookeeper), start_proxy(zookeeper)
+    here = start_gateway(servers=near.address, workers=1, session_timeout="60s")
+    there = start_gateway(servers=far.address, workers=1, session_timeout="60s")
+    worker, = there.worker_pids()
+    holder = here.hold("x")
+    for _ in range(3):
+        waiter, = queue_up(tree, [here], "x", keyed=True)
+        _, token = tokens_in_line(tree, here, "x")
+        releasing = [there.connect() for _ in range(2)]
+        alone = far.fault("delete", LAST)
+        reads = far.requests["getData"]
+        far.delay = 0.1
+        for connection in releasing:
+            connection.send("DELETE", lock_path("x"),
+                            headers={"Lock-Token": token})
+
+        # of the claim, and of the lock's znode; mostly answered in one turn
+
+        wait_until(lambda: far.requests["getData"] >= reads + 4)
+        with there.frozen_worker(worker):
+            time.sleep(0.3)
+        alone.wait()
+        tree.wait_claims(here.znode("x"), 1)
+        near.kill()
+        problem(waiter.response(SOON), 410)
+        far.pass_on()
+        assert {connection.response(SOON).status
+                for connection in releasing} == {204, 410}
     assert tree.claims(here.znode("x")) == [claim_of(holder.token)]
     assert here.release("x", holder.token).status == 204
 

@@ -543,28 +543,29 @@ MUTANTS = [
 
     ('the culprit goes with the others again',
      'zk/session.c',
-     '        op->gather = 0;\n'
-     '\n'
-     '        zkl_session_submit(s, op);',
-     '        ngx_queue_insert_head(&s->pending, q);\n'
-     '        s->npending++;',
+     '        culprits += !op->gather;\n',
+     '        culprits += !op->gather;\n'
+     '        op->gather = 1;\n',
      500),
 
     ('a culprit is told that it was done',
      'zk/session.c',
-     '        op->gather = 0;\n'
-     '\n'
-     '        zkl_session_submit(s, op);',
-     '        zkl_session_fail(s, op, ZKL_OK);',
+     '        culprits += !op->gather;\n',
+     '        if (!op->gather) {\n'
+     '            culprits++;\n'
+     '            zkl_session_fail(s, op, ZKL_OK);\n'
+     '            continue;\n'
+     '        }\n',
      500),
 
     ('a culprit has found nothing',
      'zk/session.c',
-     '        op->gather = 0;\n'
-     '\n'
-     '        zkl_session_submit(s, op);',
-     '        zkl_session_fail(s, op, '
-     'ZKL_NO_NODE);',
+     '        culprits += !op->gather;\n',
+     '        if (!op->gather) {\n'
+     '            culprits++;\n'
+     '            zkl_session_fail(s, op, ZKL_NO_NODE);\n'
+     '            continue;\n'
+     '        }\n',
      500),
 
     # heirs and records
