@@ -2438,7 +2438,7 @@ zkl_claim_take_handler(zkl_op_t *op)
 /*
  * Whether the claim that was released has further holds: another session has
  * counted these since the worker released the last hold that it knew.  An
- * operator's break ends all.
+ * operator's break ends all, and so does the end of a bound claim's connection.
  */
 
 static ngx_uint_t
@@ -2446,6 +2446,7 @@ zkl_claim_held_on(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 {
     return version != (int32_t) claim->cell->version
            && claim->cell->ending != ZKL_ENDING_BROKEN
+           && !claim->cell->bound
            && cdata->index >= 0
            && cdata->holds > 1;
 }

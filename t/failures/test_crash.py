@@ -20,6 +20,7 @@ import time
 
 import pytest
 
+from lib import streams
 from lib.checks import gone, grant, problem
 from lib.client import Gone, lock_path
 from lib.holders import Held, Keeper, Load, Sessions
@@ -558,6 +559,33 @@ def test_renewal_of_a_dead_worker(start_gateway):
         assert state["ttl_ms"] == 3600000
         time.sleep(0.1)
     assert gateway.release("x", holder.token).status == 204
+
+
+def test_connection_of_a_claim_that_is_held_twice_ends(
+        start_gateway, start_proxy, zookeeper, tree):
+    """The client leaves, and the worker dies before it has deleted the claim,
+    and does not know of a renewal at another gateway.
+    """
+    proxy = start_proxy(zookeeper)
+    here = start_gateway(servers=proxy.address, session_timeout=TIMEOUT,
+                         wait_sessions=False)
+    there = start_gateway()
+    here.wait_served()
+    worker = here.worker_pids()[0]
+    holder = streams.hold(here, "x", worker=worker, ttl="1h")
+    token = holder.event("granted")["token"]
+    again = there.acquire("x", headers={"Lock-Token": token})
+    assert again.status == 200 and again.json["holds"] == 2
+
+    proxy.hole()
+    assert there.renew("x", token, ttl="2h").status == 200
+    holder.close()
+    wait_until(lambda: re.search(r" %d#.* prematurely closed" % worker,
+                                 here.log_text()), SOON)
+    here.kill_worker(worker)
+    proxy.kill()                # the delete is lost
+    proxy.pass_on()
+    tree.wait_claims(here.znode("x"), 0)
 
 
 @pytest.mark.shows("a lock is free when its reason is gone")
