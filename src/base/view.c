@@ -24,6 +24,8 @@ static zkl_entry_t *zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter,
     zkl_entry_t **watch);
 static int zkl_view_compare(const void *one, const void *two);
 static int zkl_view_match(zkl_entry_t *entry, zkl_observed_t *observed);
+static int zkl_view_misnumbered(zkl_view_t *view, zkl_observed_t *s);
+static int zkl_view_note_misnumbered(zkl_view_t *view);
 static int zkl_view_add(zkl_view_t *view, zkl_observed_t *s, int64_t given,
     zkl_view_make_pt make, void *data);
 
@@ -40,6 +42,16 @@ zkl_view_init(zkl_view_t *view)
     view->waiting.waiting_next = &view->waiting;
 
     view->complete_through = -1;
+}
+
+
+void
+zkl_view_free(zkl_view_t *view)
+{
+    free(view->misnumbered);
+
+    view->misnumbered = NULL;
+    view->nmisnumbered = 0;
 }
 
 
@@ -183,9 +195,7 @@ zkl_view_forget(zkl_view_t *view, zkl_view_gone_pt gone, void *data)
     for (entry = view->alive.next; entry != &view->alive; entry = next) {
         next = entry->next;
 
-        if (entry->origin != ZKL_LOCAL
-            && (!entry->misnumbered || view->nlocal == 0))
-        {
+        if (entry->origin != ZKL_LOCAL) {
             zkl_view_unlink(view, entry);
             gone(data, entry);
         }
@@ -659,6 +669,10 @@ zkl_view_merge(zkl_view_t *view, uint64_t tick, int64_t given,
         }
     }
 
+    if (zkl_view_note_misnumbered(view) != 0) {
+        return -1;
+    }
+
     view->complete_through = given - 1;
 
     zkl_view_pass(view);
@@ -709,7 +723,7 @@ zkl_view_add(zkl_view_t *view, zkl_observed_t *s, int64_t given,
         return 0;
     }
 
-    s->misnumbered = (s->seq >= given);
+    s->misnumbered = (s->seq >= given || zkl_view_misnumbered(view, s));
 
     if (s->entry != NULL) {
         entry = s->entry;
@@ -739,6 +753,65 @@ zkl_view_add(zkl_view_t *view, zkl_observed_t *s, int64_t given,
     entry->misnumbered = s->misnumbered;
 
     zkl_view_link(view, entry);
+
+    return 0;
+}
+
+
+/* Whether the child was misnumbered in the list before. */
+
+static int
+zkl_view_misnumbered(zkl_view_t *view, zkl_observed_t *s)
+{
+    size_t  i;
+
+    for (i = 0; i < view->nmisnumbered; i++) {
+
+        if (view->misnumbered[i].seq == s->seq
+            && view->misnumbered[i].who == s->who)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/* Notes the misnumbered claims, which are the first, for the next list. */
+
+static int
+zkl_view_note_misnumbered(zkl_view_t *view)
+{
+    size_t              n;
+    zkl_entry_t        *entry;
+    zkl_misnumbered_t  *all;
+
+    n = 0;
+
+    for (entry = view->alive.next;
+         entry != &view->alive && entry->misnumbered;
+         entry = entry->next)
+    {
+        n++;
+    }
+
+    if (n > view->nmisnumbered) {
+        all = realloc(view->misnumbered, n * sizeof(zkl_misnumbered_t));
+        if (all == NULL) {
+            return -1;
+        }
+
+        view->misnumbered = all;
+    }
+
+    view->nmisnumbered = n;
+
+    for (n = 0, entry = view->alive.next; n < view->nmisnumbered; n++) {
+        view->misnumbered[n].seq = entry->seq;
+        view->misnumbered[n].who = entry->who;
+        entry = entry->next;
+    }
 
     return 0;
 }

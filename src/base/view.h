@@ -23,7 +23,10 @@
  *   client that makes a child by name, or copies a tree, chooses the number in
  *   the name.  A listed child whose number the parent has not given is
  *   misnumbered: other clients may believe that the child holds the lock, so
- *   the child comes before all claims, and blocks these until it is gone.
+ *   the child comes before all claims, and blocks these until it is gone.  The
+ *   parent may give the number to a claim later, and then a list no longer
+ *   tells; so the view keeps the numbers of such children until a list lacks
+ *   them, whatever entries they have meanwhile.
  *
  * - The proof ends with the parent, because an empty parent may be reaped and
  *   made anew with seq 0.  The proof holds while a live local claim in the
@@ -101,6 +104,12 @@ struct zkl_entry_s {
 
 
 typedef struct {
+    int64_t             seq;
+    uint64_t            who;
+} zkl_misnumbered_t;
+
+
+typedef struct {
     zkl_entry_t         alive;      /* ring's head: claims that may exist */
     zkl_entry_t         waiting;    /* ring's head */
 
@@ -108,6 +117,9 @@ typedef struct {
     uint64_t            tick;               /* of the youngest claim */
     size_t              nalive;
     size_t              nlocal;
+
+    zkl_misnumbered_t  *misnumbered;        /* of the last list; or NULL */
+    size_t              nmisnumbered;
 
     unsigned            watched:1;  /* a watch on the parent is set */
 } zkl_view_t;
@@ -168,6 +180,9 @@ typedef zkl_entry_t *(*zkl_view_make_pt)(void *data, zkl_observed_t *observed);
 
 void zkl_view_init(zkl_view_t *view);
 
+/* The entries are the caller's, who has removed or forgotten them. */
+void zkl_view_free(zkl_view_t *view);
+
 /*
  * A local claim was created with entry->seq and entry->mode, and waits from
  * now on; the function sets the origin.  Draws the contiguity proof.  Returns
@@ -211,17 +226,13 @@ zkl_verdict_e zkl_view_next(zkl_view_t *view, zkl_entry_t **waiter,
  * gone is called for each entry that the list proves gone, make for each new
  * claim that is not local.  Local entries of children that are not linked
  * (found after a lost connection) are linked, and wait if entry->waiting is
- * set.  Returns 0, or -1 if make returned NULL.
+ * set.  Returns 0, or -1 if there is no memory, also for make.
  */
 int zkl_view_merge(zkl_view_t *view, uint64_t tick, int64_t given,
     zkl_observed_t *children, size_t n, zkl_view_make_pt make,
     zkl_view_gone_pt gone, void *data);
 
-/*
- * Forgets all entries but the local ones, and calls gone for each.  Beside a
- * local entry misnumbered ones stay until a list lacks them: once the parent
- * has given the number, too, a list no longer tells that such a child is ahead.
- */
+/* Forgets all entries but the local ones, and calls gone for each. */
 void zkl_view_forget(zkl_view_t *view, zkl_view_gone_pt gone, void *data);
 
 /* Keeps the first n claims, and calls gone for each entry behind. */

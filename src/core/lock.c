@@ -429,8 +429,6 @@ zkl_lock_name(zkl_entry_t *entry, ngx_str_t *name, u_char *buf)
 void
 zkl_lock_forget(zkl_lock_t *lock)
 {
-    zkl_entry_t  *entry;
-
     lock->list = NULL;
     lock->parent = NULL;
     lock->verify = NULL;
@@ -444,14 +442,6 @@ zkl_lock_forget(zkl_lock_t *lock)
     lock->view.watched = 0;
 
     zkl_view_forget(&lock->view, zkl_lock_gone, lock);
-
-    for (entry = zkl_view_first(&lock->view); entry != NULL;
-         entry = zkl_view_after(&lock->view, entry))
-    {
-        if (entry->origin != ZKL_LOCAL) {
-            zkl_lock_unwatch((zkl_other_t *) entry);
-        }
-    }
 
     zkl_lock_post(lock);
 }
@@ -515,7 +505,8 @@ zkl_lock_discard(zkl_lock_t *lock)
 {
     ngx_queue_t  *q;
 
-    zkl_view_keep(&lock->view, 0, zkl_lock_gone, lock);
+    zkl_view_forget(&lock->view, zkl_lock_gone, lock);
+    zkl_view_free(&lock->view);
 
     while (!ngx_queue_empty(&lock->claims)) {
         q = ngx_queue_head(&lock->claims);

@@ -449,10 +449,11 @@ def test_tree_copied_to_another_ensemble(start_gateway, foreign,
     old.release("x", holder.token)
 
 
-def test_copied_lease_over_a_broken_connection(
-        start_gateway, foreign, private_zookeeper, connect_tree, start_proxy):
+@pytest.mark.parametrize("change", ["connection", "owner", "share"])
+def test_copied_lease_stays_ahead(start_gateway, foreign, private_zookeeper,
+                                  connect_tree, start_proxy, change):
     """The parent has given the lease's number, too, when the waiter's worker
-    lists the claims anew.
+    lists the claims anew; the waiter's number is smaller.
     """
     old = start_gateway()
     for _ in range(15):
@@ -466,17 +467,24 @@ def test_copied_lease_over_a_broken_connection(
     wait_until(lambda: owner.inspect("x", holder.token).status == 200, SOON)
 
     proxy = start_proxy(private_zookeeper)
-    new = start_gateway(servers=proxy.address, wait_sessions=False)
+    new = start_gateway(servers=proxy.address, wait_sessions=False, workers=1)
     new.wait_served()
     waiter = new.begin("x", wait="1m")
     tree.wait_claims(new.znode("x"), 2)
     for _ in range(20):
         problem(owner.acquire("x", wait="0"), 423)
-    proxy.kill()
-    new.wait_served()
+
+    if change == "connection":
+        proxy.kill()
+        new.wait_served()
+    elif change == "owner":
+        owner.stop()
+        wait_until(lambda: "is counted by this worker" in new.log_text(), SOON)
+    else:
+        assert owner.renew("x", holder.token, mode="shared").status == 200
     assert waiter.silent_for(3)
 
-    assert owner.release("x", holder.token).status == 204
+    assert new.release("x", holder.token).status == 204
     new.release("x", waiter.response(SOON).token)
     old.release("x", holder.token)
 

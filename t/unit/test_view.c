@@ -678,6 +678,8 @@ run(const row_t *row, const char *script, const char *value, int len)
 
     assert_int_equal(n, 0);
     check(&world, world.ngone == 0);
+
+    zkl_view_free(&world.view);
 }
 
 
@@ -837,13 +839,21 @@ static const row_t  rows[] = {
       "needs 3 2;" },
     { "claims of this gateway can be misnumbered, too; all come by number",
       "create 2; list f60r l50 l2 s40 /3; is s40* l50* f60r* L2; needs 2 60;"
-      "list l50 l2 /3; gone 40 60; is l50* L2; wait 2; list l2 /3; gone 50;"
+      "forget; gone 40 60; is l50* L2; wait 2; list l2 /3; gone 50;"
       "grant 2;" },
-    { "a child is misnumbered for good, also when its number is given later",
-      "create 2; list f5 l2 /3; is f5* L2; forget; is f5* L2; needs 2 5;"
-      "list f5 l2 /8; is f5* L2; needs 2 5; list l2 /8; gone 5; grant 2;" },
-    { "without a claim of this gateway nothing is kept",
-      "create 2; list f5 l2 /3; drop 2; forget; gone 5; idle;" },
+    { "a child is misnumbered for good, whatever its entry is",
+      "each f5|l5; create 2; list f5 l2 /3; is f5* L2; forget; gone 5;"
+      "list ? l2 /8; is ?* L2; list ? l2 /8; is ?* L2; thru 7; list l2 /8;"
+      "gone 5; list f5 l2 /8; is L2 f5; grant 2;" },
+    { "a misnumbered child becomes a claim of this gateway",
+      "create 2; list f5 l2 /3; list l5 l2 /8; gone 5; is l5* L2; drop 5;"
+      "grant 2;" },
+    { "a misnumbered child that is shared is misnumbered",
+      "create 2w; list f5 l2 /3; forget; gone 5; list f5r l2 /8; is f5r* L2w;"
+      "needs 2 5;" },
+    { "a number is misnumbered for one child only",
+      "create 2; list f5 l2 /3; forget; gone 5; list f5 f5' l2 /8;"
+      "is f5* L2 f5'; list f5' l2 /8; gone 5; grant 2;" },
 
     /* readers, and claims that replace a claim with the same seq */
 
