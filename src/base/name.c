@@ -519,6 +519,19 @@ zkl_name_secret_equal(const void *a, const void *b, size_t len)
 }
 
 
+uint64_t
+zkl_name_who(const zkl_id_t *id)
+{
+    uint32_t  end;
+    uint64_t  who;
+
+    memcpy(&who, id->random, sizeof(uint64_t));
+    memcpy(&end, id->random + sizeof(uint64_t), sizeof(uint32_t));
+
+    return who ^ end;
+}
+
+
 size_t
 zkl_name_path_shown(const char *path, size_t len)
 {

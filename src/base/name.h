@@ -204,6 +204,12 @@ int zkl_name_token_read(zkl_token_t *token, const char *text, size_t len,
  */
 int zkl_name_secret_equal(const void *a, const void *b, size_t len);
 
+/*
+ * Returns a number that tells claims apart (base/view.h): of the whole random
+ * part, because claims with the same key share its beginning.
+ */
+uint64_t zkl_name_who(const zkl_id_t *id);
+
 /* Writes an id as ZKL_ID_BYTES bytes, and reads the bytes. */
 void zkl_name_id_pack(uint8_t *bytes, const zkl_id_t *id);
 void zkl_name_id_unpack(zkl_id_t *id, const uint8_t *bytes);

@@ -2341,6 +2341,10 @@ zkl_claim_yield(zkl_claim_t *claim)
     claim->watched = 0;
     claim->changed = 0;
 
+    /* the znode is durable, or ends with the session of the dead worker */
+
+    zkl_claim_settled(claim);
+
     zkl_record_open(worker->zone, claim->id.record);
     zkl_claim_state(claim, ZKL_TAKE);
 
@@ -2926,8 +2930,9 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 
     zkl_claim_state(claim, ZKL_TAKE);
 
-    if (lock->node || zkl_view_knows(&lock->view, child->seq)) {
-
+    if (lock->node || zkl_view_knows(&lock->view, child->seq)
+        || lock->view.nmisnumbered != 0)
+    {
         /* the view may have the znode as another gateway's claim */
 
         zkl_lock_forget(lock);

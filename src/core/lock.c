@@ -91,6 +91,7 @@ static void zkl_lock_reread_handler(ngx_event_t *ev);
 static zkl_other_t *zkl_lock_other(zkl_lock_t *lock, zkl_origin_e origin,
     zkl_id_t *id, ngx_str_t *name);
 static ngx_int_t zkl_lock_watch(zkl_lock_t *lock, zkl_other_t *other);
+static ngx_uint_t zkl_lock_trusts(zkl_record_t *record);
 static void zkl_lock_watch_handler(zkl_op_t *op);
 static void zkl_lock_vanished(zkl_other_t *other);
 static void zkl_lock_sub_handler(zkl_subscription_t *sub);
@@ -888,7 +889,7 @@ zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry)
                               &record)
               == ZKL_FOUND
            && record.state != ZKL_RECORD_ENDED
-           && zkl_ahead(record.alive);
+           && zkl_lock_trusts(&record);
 }
 
 
@@ -1068,7 +1069,7 @@ zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter)
 
     other->entry.seq = seq;
     other->entry.mode = record.mode;
-    ngx_memcpy(&other->entry.who, record.id.random, sizeof(uint64_t));
+    other->entry.who = zkl_name_who(&record.id);
 
     zkl_view_learn(&lock->view, &other->entry);
 
@@ -1256,7 +1257,7 @@ zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed,
 
     /* a rename does not change the id of a claim */
 
-    ngx_memcpy(&observed->who, child.id.random, sizeof(uint64_t));
+    observed->who = zkl_name_who(&child.id);
 
     claim = zkl_claim_find(worker, &child.id, &lock->sn.str);
 
@@ -1304,7 +1305,7 @@ zkl_lock_make_other(void *data, zkl_observed_t *observed)
         ngx_log_error(NGX_LOG_WARN, lock->worker->log, 0,
                       "\"%V\" in \"%V\" has a number that ZooKeeper has not "
                       "given: somebody made the znode by name, and it blocks "
-                      "all claims until it is deleted", &other->name,
+                      "all claims until it is deleted", &seen->name,
                       &lock->sn.str);
     }
 
@@ -1869,13 +1870,8 @@ zkl_lock_watch(zkl_lock_t *lock, zkl_other_t *other)
             return NGX_OK;
         }
 
-        if (found == ZKL_FOUND && record.state != ZKL_RECORD_OPEN
-            && zkl_ahead(record.alive)
-            && (record.lease != 0
-                || (record.state != ZKL_RECORD_HELD
-                    && (record.state != ZKL_RECORD_WAITING
-                        || record.ttl == 0))))
-        {
+        if (found == ZKL_FOUND && zkl_lock_trusts(&record)) {
+
             if (record.state == ZKL_RECORD_ENDED) {
                 zkl_lock_gone(lock, &other->entry);
                 return NGX_OK;
@@ -1892,12 +1888,6 @@ zkl_lock_watch(zkl_lock_t *lock, zkl_other_t *other)
 
             return NGX_OK;
         }
-
-        /*
-         * ZooKeeper knows, because the claim's worker is dead or stopped, or
-         * has sent a delete after the lease or the wait; or the session is
-         * over, and the claim is durable.
-         */
 
         other->entry.origin = ZKL_FOREIGN;
 
@@ -2036,6 +2026,29 @@ zkl_lock_verify_handler(zkl_op_t *op)
     }
 
     zkl_lock_op_end(lock);
+}
+
+
+/*
+ * Whether a sibling's record tells how the claim is.  Else ZooKeeper knows,
+ * because the claim's worker is dead or stopped, or has sent a delete after the
+ * lease or the wait; or the session is over, and the claim is durable.
+ */
+
+static ngx_uint_t
+zkl_lock_trusts(zkl_record_t *record)
+{
+    if (record->state == ZKL_RECORD_OPEN || !zkl_ahead(record->alive)) {
+        return 0;
+    }
+
+    if (record->state == ZKL_RECORD_HELD
+        || (record->state == ZKL_RECORD_WAITING && record->ttl != 0))
+    {
+        return record->lease != 0;
+    }
+
+    return 1;
 }
 
 

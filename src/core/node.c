@@ -256,7 +256,7 @@ zkl_node_observe(zkl_lock_t *lock, zkl_op_t *op, zkl_observed_t *observed)
     }
 
     ngx_memzero(observed, sizeof(zkl_observed_t));
-    ngx_memcpy(&observed->who, cdata.id.random, sizeof(uint64_t));
+    observed->who = zkl_name_who(&cdata.id);
 
     zkl_claim_observed(claim, observed);
 
