@@ -114,8 +114,8 @@ func (c *Client) Lock(ctx context.Context, name string,
 			}
 			a.kind = ErrUnreachable
 		}
-		if a.kind != ErrRefused && time.Until(end) > a.pause &&
-			sleep(ctx, a.pause) {
+		again := a.kind != ErrRefused || a.status == 409 && options.Permits != 0
+		if again && time.Until(end) > a.pause && sleep(ctx, a.pause) {
 			continue
 		}
 		if ctx.Err() != nil && h.Token == "" {
@@ -152,7 +152,7 @@ func (h *Held) query(wait time.Duration) string {
 // An answer; of status 0 without a whole answer.
 type answer struct {
 	status                     int
-	kind                       error         // no repeat changes ErrRefused
+	kind                       error         // ErrRefused is final but for 409
 	pause                      time.Duration // before a repeat
 	token, Detail, Mode, Owner string
 	TTL                        int64 `json:"ttl_ms"`

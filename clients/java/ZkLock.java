@@ -94,11 +94,12 @@ public final class ZkLock implements AutoCloseable {
                         return held;
                     }
                     Answer answer = held.answer;
-                    if (held.token.isEmpty() && !answer.mayChange()) {
-                        throw new Refused(answer.detail());
-                    } else if (end - nanoTime() <= answer.pause()) {
+                    var refused = held.token.isEmpty() && !answer.mayChange();
+                    if (end - nanoTime() <= answer.pause() || refused && (
+                            answer.status != 409 || options.permits == null)) {
                         held.release();
-                        throw answer.status == 423 || answer.status == 429
+                        throw refused ? new Refused(answer.detail())
+                            : answer.status == 423 || answer.status == 429
                             ? new Taken(answer.detail())
                             : new Unreachable(answer.detail());
                     }
@@ -117,7 +118,7 @@ public final class ZkLock implements AutoCloseable {
             return headers.firstValue(name).orElse("");
         }
 
-        boolean mayChange() {       // by a repeat
+        boolean mayChange() {       // by a repeat; 409: see lock()
             return Set.of(0, 423, 429).contains(status) || status >= 500;
         }
 
@@ -129,7 +130,6 @@ public final class ZkLock implements AutoCloseable {
         String detail() {
             return status == 0 ? body : member("detail", "status " + status);
         }
-
         /** A text or a number; escapes of control characters stay. */
         String member(String name, String otherwise) {
             var found = Pattern.compile("\"" + name

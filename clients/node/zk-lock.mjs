@@ -93,8 +93,7 @@ export async function acquire(name, options = {}) {
 
     for (;;) {
         const sent = now();
-        const left = Math.max(0, end - sent);
-        let answer = await post(url, key, left, options);
+        let answer = await post(url, key, Math.max(0, end - sent), options);
         let held;
         if ([200, 201].includes(answer.status) && answer.header('lock-token')) {
             // where the lease may have begun before: renew, then count
@@ -104,16 +103,16 @@ export async function acquire(name, options = {}) {
                 return held.start();
             }
             answer = held.answer;
-        } else if (!answer.mayChange()) {
-            throw new Refused(answer.detail(), answer.status);
         }
-        if (end - now() <= answer.pause()) {
-            await held?.release();
-            const Kind = [423, 429].includes(answer.status)
-                ? Taken : Unreachable;
-            throw new Kind(answer.detail(), answer.status);
+        if ((held || answer.mayChange(options.permits))
+            && end - now() > answer.pause()) {
+            await sleep(answer.pause());
+            continue;
         }
-        await sleep(answer.pause());
+        await held?.release();
+        const Kind = !held && !answer.mayChange() ? Refused
+            : [423, 429].includes(answer.status) ? Taken : Unreachable;
+        throw new Kind(answer.detail(), answer.status);
     }
 }
 
@@ -144,9 +143,10 @@ class Answer {
         Object.assign(this, { status, header, body });
     }
 
-    // whether a repeat may get another answer
-    mayChange() {
-        return [0, 423, 429].includes(this.status) || this.status >= 500;
+    // whether a repeat may get another answer; a 409 may be of permits
+    mayChange(permits) {
+        return [0, 423, 429].includes(this.status) || this.status >= 500
+            || (this.status === 409 && permits);
     }
 
     pause() {

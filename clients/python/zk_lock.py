@@ -122,9 +122,8 @@ class lock:
     def _acquire(self, key):
         end = now() + self.wait
         while True:
-            sent = now()
+            sent, held = now(), None
             left = max(0.0, end - sent)
-            held = None
             answer = self._call("POST", key, left + PATIENCE, self._query(left))
             if answer.status in (200, 201) and "Lock-Token" in answer.headers:
                 # where the lease may have begun before: renew, then count
@@ -133,9 +132,10 @@ class lock:
                         or held._confirm()):
                     return held._start()
                 answer = held._answer
-            elif not answer.may_change():
+            over = end - now() <= answer.pause()
+            if not (held or answer.may_change(self.permits and not over)):
                 raise Refused(answer.detail(), answer.status)
-            if end - now() <= answer.pause():
+            if over:
                 if held:
                     held.release()
                 kind = Taken if answer.status in (423, 429) else Unreachable
@@ -181,9 +181,10 @@ class Answer:
     def __init__(self, status, headers, body):
         self.status, self.headers, self.body = status, headers, body
 
-    def may_change(self):
-        """Whether a repeat may get another answer."""
-        return self.status in (0, 423, 429) or self.status >= 500
+    def may_change(self, permits=None):
+        """Whether a repeat may get another answer; a 409 may be of permits."""
+        return (self.status in (0, 423, 429) or self.status >= 500
+                or self.status == 409 and permits)
 
     def pause(self):
         value = self.headers.get("Retry-After", "")
@@ -247,10 +248,9 @@ class Held:
         end = now() + RELEASE
         while True:
             answer = self._call("DELETE", CONNECT)
-            pause = answer.pause()
-            if not answer.may_change() or end - now() <= pause:
+            if not answer.may_change() or end - now() <= answer.pause():
                 return answer.status == 204
-            time.sleep(pause)
+            time.sleep(answer.pause())
 
     def _start(self):
         for work in self._keep, self._watch:

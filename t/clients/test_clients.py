@@ -36,6 +36,11 @@ location /patient/ {
     zk_lock_grace 10m;
     zk_lock_api;
 }
+location /hasty/ {
+    zk_lock_max_wait 300ms;
+    zk_lock_wait 0;
+    zk_lock_api;
+}
 location /named/ {
     zk_lock_owner gateway;
     zk_lock_api;
@@ -191,6 +196,28 @@ def test_taken(locks, start, language):
         assert how == "taken"
         assert " ".join(message) == locks.acquire(name, wait=0).json["detail"]
     assert locks.release(name, token).status == 204
+
+
+@each
+def test_other_permits(locks, start, language):
+    """After the 409 of a wait that the gateway cut, the client's goes on."""
+    name = "permits-" + language
+    token = locks.hold(name, mode="semaphore", permits=2, ttl="1h").token
+    options = {"path": "/hasty/", "mode": "semaphore", "permits": 3}
+    other = start(language, locks.port, name, wait=60, owner="other", **options)
+    refused = [start(language, locks.port, name, wait=wait, **options)
+               for wait in (0, 1.5)]
+    refused.append(start(language, locks.port, name, wait=60))
+    for driver in refused:
+        how, *message = driver.hears("end")
+        assert how == "refused" and "permits" in message
+    wait_until(lambda: logged(
+        locks, r'"POST /hasty/%s\?\S*owner=other\S* HTTP/1.1" 409' % name),
+        30.0, "an answer")
+    assert locks.release(name, token).status == 204
+    assert other.hears("held")[3] == "semaphore"
+    assert locks.inspect(name).json["permits"] == 3
+    other.release()
 
 
 @each
