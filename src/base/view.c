@@ -16,8 +16,10 @@
 
 
 static int64_t zkl_view_place(zkl_entry_t *entry);
-static zkl_entry_t *zkl_view_upto(zkl_view_t *view, int64_t seq);
-static void zkl_view_link(zkl_view_t *view, zkl_entry_t *entry);
+static zkl_entry_t *zkl_view_upto(zkl_view_t *view, int64_t seq,
+    zkl_entry_t *from);
+static void zkl_view_link(zkl_view_t *view, zkl_entry_t *entry,
+    zkl_entry_t *from);
 static void zkl_view_unlink(zkl_view_t *view, zkl_entry_t *entry);
 static void zkl_view_pass(zkl_view_t *view);
 static zkl_entry_t *zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter,
@@ -27,7 +29,7 @@ static int zkl_view_match(zkl_entry_t *entry, zkl_observed_t *observed);
 static int zkl_view_misnumbered(zkl_view_t *view, zkl_observed_t *s);
 static int zkl_view_note_misnumbered(zkl_view_t *view);
 static int zkl_view_add(zkl_view_t *view, zkl_observed_t *s, int64_t given,
-    zkl_view_make_pt make, void *data);
+    zkl_entry_t *from, zkl_view_make_pt make, void *data);
 
 
 void
@@ -88,7 +90,7 @@ zkl_view_create(zkl_view_t *view, zkl_entry_t *entry, zkl_view_gone_pt gone,
     entry->waiting = 1;
     entry->misnumbered = 0;
 
-    zkl_view_link(view, entry);
+    zkl_view_link(view, entry, NULL);
 
     return backwards;
 }
@@ -101,7 +103,7 @@ zkl_view_learn(zkl_view_t *view, zkl_entry_t *entry)
 
     if (entry != NULL) {
         entry->misnumbered = 0;
-        zkl_view_link(view, entry);
+        zkl_view_link(view, entry, NULL);
     }
 
     zkl_view_pass(view);
@@ -302,7 +304,7 @@ zkl_view_knows(zkl_view_t *view, int64_t seq)
 {
     zkl_entry_t  *entry;
 
-    entry = zkl_view_upto(view, seq);
+    entry = zkl_view_upto(view, seq, NULL);
 
     return entry != &view->alive && !entry->misnumbered && entry->seq == seq;
 }
@@ -416,12 +418,24 @@ zkl_view_place(zkl_entry_t *entry)
 }
 
 
-/* Returns the last known claim up to seq, or the ring's head. */
+/*
+ * Returns the last known claim up to seq, or the ring's head.  from is a claim
+ * to begin with that is not misnumbered, or NULL.
+ */
 
 static zkl_entry_t *
-zkl_view_upto(zkl_view_t *view, int64_t seq)
+zkl_view_upto(zkl_view_t *view, int64_t seq, zkl_entry_t *from)
 {
     zkl_entry_t  *entry, *first;
+
+    if (from != NULL && from->seq <= seq) {
+
+        while (from->next != &view->alive && from->next->seq <= seq) {
+            from = from->next;
+        }
+
+        return from;
+    }
 
     /* mostly the last claim, or the claim ahead of the first waiter */
 
@@ -443,7 +457,7 @@ zkl_view_upto(zkl_view_t *view, int64_t seq)
 /* Links an entry by seq; a local entry with waiting set waits. */
 
 static void
-zkl_view_link(zkl_view_t *view, zkl_entry_t *entry)
+zkl_view_link(zkl_view_t *view, zkl_entry_t *entry, zkl_entry_t *from)
 {
     zkl_entry_t  *before;
 
@@ -457,7 +471,7 @@ zkl_view_link(zkl_view_t *view, zkl_entry_t *entry)
         }
 
     } else {
-        before = zkl_view_upto(view, entry->seq);
+        before = zkl_view_upto(view, entry->seq, from);
     }
 
     entry->prev = before;
@@ -523,7 +537,7 @@ zkl_view_pass(zkl_view_t *view)
 {
     zkl_entry_t  *entry;
 
-    for  (entry = zkl_view_upto(view, view->complete_through)->next;
+    for  (entry = zkl_view_upto(view, view->complete_through, NULL)->next;
          entry != &view->alive;
          entry = entry->next)
     {
@@ -618,7 +632,7 @@ zkl_view_merge(zkl_view_t *view, uint64_t tick, int64_t given,
 {
     int           listed;
     size_t        i, first;
-    zkl_entry_t  *entry, *next;
+    zkl_entry_t  *entry, *next, *from;
 
     if (n > 1) {
         qsort(children, n, sizeof(zkl_observed_t), zkl_view_compare);
@@ -662,10 +676,18 @@ zkl_view_merge(zkl_view_t *view, uint64_t tick, int64_t given,
     }
 
     view->complete_through = -1;
+    from = NULL;
 
     for (i = 0; i < n; i++) {
-        if (zkl_view_add(view, &children[i], given, make, data) != 0) {
+
+        if (zkl_view_add(view, &children[i], given, from, make, data) != 0) {
             return -1;
+        }
+
+        entry = children[i].entry;
+
+        if (entry != NULL && entry->linked && !entry->misnumbered) {
+            from = entry;
         }
     }
 
@@ -711,11 +733,14 @@ zkl_view_match(zkl_entry_t *entry, zkl_observed_t *observed)
 }
 
 
-/* Links the entry of a listed child, unless it is linked. */
+/*
+ * Links the entry of a listed child, unless it is linked.  from is the claim of
+ * a child before, or NULL.
+ */
 
 static int
 zkl_view_add(zkl_view_t *view, zkl_observed_t *s, int64_t given,
-    zkl_view_make_pt make, void *data)
+    zkl_entry_t *from, zkl_view_make_pt make, void *data)
 {
     zkl_entry_t  *entry;
 
@@ -733,7 +758,7 @@ zkl_view_add(zkl_view_t *view, zkl_observed_t *s, int64_t given,
 
         /* the parent may have given that seq to a local claim */
 
-        for (entry = zkl_view_upto(view, s->seq);
+        for (entry = zkl_view_upto(view, s->seq, from);
              entry != &view->alive && !entry->misnumbered
              && entry->seq == s->seq;
              entry = entry->prev)
@@ -745,6 +770,8 @@ zkl_view_add(zkl_view_t *view, zkl_observed_t *s, int64_t given,
         if (entry == NULL) {
             return -1;
         }
+
+        s->entry = entry;
     }
 
     entry->seq = s->seq;
@@ -752,7 +779,7 @@ zkl_view_add(zkl_view_t *view, zkl_observed_t *s, int64_t given,
     entry->who = s->who;
     entry->misnumbered = s->misnumbered;
 
-    zkl_view_link(view, entry);
+    zkl_view_link(view, entry, from);
 
     return 0;
 }
