@@ -414,19 +414,26 @@ def copy_tree(gateway, tree, other):
         other.make(path, data)
 
 
-def test_tree_copied_to_another_ensemble(start_gateway, foreign,
-                                         private_zookeeper, connect_tree):
-    """The claims have old numbers, below parents that count from 0: the leases
-    that were copied are held until their end, and other claims wait.
-    """
+@pytest.fixture
+def copied_lease(start_gateway, foreign, private_zookeeper, connect_tree):
+    """A lease with number 15, and the other ensemble's tree with a copy."""
     old = start_gateway()
     for _ in range(15):
         old.release("x", old.hold("x").token)
-    holder = old.hold("x", ttl="20s", durable="1")
-
+    holder = old.hold("x", ttl="60s", durable="1")
     private_zookeeper.start()
     tree = connect_tree(private_zookeeper.address)
     copy_tree(old, foreign, tree)
+    yield holder, tree
+    old.release("x", holder.token)
+
+
+def test_tree_copied_to_another_ensemble(start_gateway, private_zookeeper,
+                                         copied_lease):
+    """The claims have old numbers, below parents that count from 0: the leases
+    that were copied are held until their end, and other claims wait.
+    """
+    _, tree = copied_lease
     new = start_gateway(zookeeper=private_zookeeper)
     lock = new.znode("x")
     claim = tree.claims(lock)[0]
@@ -446,23 +453,15 @@ def test_tree_copied_to_another_ensemble(start_gateway, foreign,
         new.release("x", waiter.response(SOON).token)
     tree.wait_claims(lock, 0)
     new.finish()
-    old.release("x", holder.token)
 
 
 @pytest.mark.parametrize("change", ["connection", "owner", "share"])
-def test_copied_lease_stays_ahead(start_gateway, foreign, private_zookeeper,
-                                  connect_tree, start_proxy, change):
+def test_copied_lease_stays_ahead(start_gateway, private_zookeeper,
+                                  copied_lease, start_proxy, change):
     """The parent has given the lease's number, too, when the waiter's worker
     lists the claims anew; the waiter's number is smaller.
     """
-    old = start_gateway()
-    for _ in range(15):
-        old.release("x", old.hold("x").token)
-    holder = old.hold("x", ttl="60s", durable="1")
-
-    private_zookeeper.start()
-    tree = connect_tree(private_zookeeper.address)
-    copy_tree(old, foreign, tree)
+    holder, tree = copied_lease
     owner = start_gateway(zookeeper=private_zookeeper)
     wait_until(lambda: owner.inspect("x", holder.token).status == 200, SOON)
 
@@ -486,7 +485,6 @@ def test_copied_lease_stays_ahead(start_gateway, foreign, private_zookeeper,
 
     assert new.release("x", holder.token).status == 204
     new.release("x", waiter.response(SOON).token)
-    old.release("x", holder.token)
 
 
 @pytest.mark.parametrize("where", ["worker", "sibling", "gateway"])
