@@ -26,7 +26,6 @@ static zkl_entry_t *zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter,
     zkl_entry_t **watch);
 static int zkl_view_compare(const void *one, const void *two);
 static int zkl_view_match(zkl_entry_t *entry, zkl_observed_t *observed);
-static int zkl_view_misnumbered(zkl_view_t *view, zkl_observed_t *s);
 static int zkl_view_note_misnumbered(zkl_view_t *view);
 static int zkl_view_add(zkl_view_t *view, zkl_observed_t *s, int64_t given,
     zkl_entry_t *from, zkl_view_make_pt make, void *data);
@@ -785,9 +784,7 @@ zkl_view_add(zkl_view_t *view, zkl_observed_t *s, int64_t given,
 }
 
 
-/* Whether the child was misnumbered in the list before. */
-
-static int
+int
 zkl_view_misnumbered(zkl_view_t *view, zkl_observed_t *s)
 {
     size_t  i;

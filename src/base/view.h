@@ -25,8 +25,8 @@
  *   misnumbered: other clients may believe that the child holds the lock, so
  *   the child comes before all claims, and blocks these until it is gone.  The
  *   parent may give the number to a claim later, and then a list no longer
- *   tells; so the view keeps the numbers of such children until a list lacks
- *   them, whatever entries they have meanwhile.
+ *   tells which child is misnumbered.  So the view notes the numbers of
+ *   misnumbered children at each list: the entry of a child may change.
  *
  * - The proof ends with the parent, because an empty parent may be reaped and
  *   made anew with seq 0.  The proof holds while a live local claim in the
@@ -118,7 +118,7 @@ typedef struct {
     size_t              nalive;
     size_t              nlocal;
 
-    zkl_misnumbered_t  *misnumbered;        /* of the last list; or NULL */
+    zkl_misnumbered_t  *misnumbered;        /* in the last list; or NULL */
     size_t              nmisnumbered;
 
     unsigned            watched:1;  /* a watch on the parent is set */
@@ -180,7 +180,7 @@ typedef zkl_entry_t *(*zkl_view_make_pt)(void *data, zkl_observed_t *observed);
 
 void zkl_view_init(zkl_view_t *view);
 
-/* The entries are the caller's, who has removed or forgotten them. */
+/* Frees what the view has besides entries; the caller has removed these. */
 void zkl_view_free(zkl_view_t *view);
 
 /*
@@ -231,6 +231,9 @@ zkl_verdict_e zkl_view_next(zkl_view_t *view, zkl_entry_t **waiter,
 int zkl_view_merge(zkl_view_t *view, uint64_t tick, int64_t given,
     zkl_observed_t *children, size_t n, zkl_view_make_pt make,
     zkl_view_gone_pt gone, void *data);
+
+/* Whether the child was misnumbered in the list before. */
+int zkl_view_misnumbered(zkl_view_t *view, zkl_observed_t *s);
 
 /* Forgets all entries but the local ones, and calls gone for each. */
 void zkl_view_forget(zkl_view_t *view, zkl_view_gone_pt gone, void *data);

@@ -1299,9 +1299,9 @@ zkl_lock_make_other(void *data, zkl_observed_t *observed)
         return NULL;
     }
 
-    if (observed->misnumbered && observed->who != lock->misnumbered) {
-        lock->misnumbered = observed->who;
-
+    if (observed->misnumbered
+        && !zkl_view_misnumbered(&lock->view, observed))
+    {
         ngx_log_error(NGX_LOG_WARN, lock->worker->log, 0,
                       "\"%V\" in \"%V\" has a number that ZooKeeper has not "
                       "given: somebody made the znode by name, and it blocks "

@@ -97,9 +97,6 @@ struct zkl_lock_s {
     int64_t                            missing; /* the seq of the last claim
                                                    that was waited for so */
 
-    uint64_t                           misnumbered; /* `who` of the last claim
-                                                       that was logged as such;
-                                                       0: none */
     size_t                             making;  /* length of the path that is
                                                    being made; 0: none */
 
