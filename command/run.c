@@ -437,13 +437,18 @@ static int run_guard(pid_t keeper, int timer)
     }
 }
 
-/* The guard, after the death of the keeper: what the keeper does in the end. */
+/* The guard, after the death of the keeper: what the keeper does in the end.
+ * After a suspension of the machine the guard is usually first, because the
+ * keeper goes on to wait for what was left of its time. */
 static void run_clean_up(const char *lock)
 {
-    util_log("the process that renews was killed%s",
-             child_is_gone() ? "" : ": ending the command");
-    child_finish(opt->grace);
+    const char *reason = "the process that renews was killed";
+
     lease_open(opt, lock, &shared->lease, NULL);
+    if (shared->deadline && util_now() >= lease_deadline())
+        reason = run_reasons[RUN_SILENT];
+    util_log("%s%s", reason, child_is_gone() ? "" : ": ending the command");
+    child_finish(opt->grace);
     if (http_open(opt) == 0)
         lease_take_back();
     http_close();

@@ -2,15 +2,29 @@
  * For LD_PRELOAD: clocks that a test moves.  The file $CLOCK_OFFSETS has two
  * numbers of seconds: how much the date is wrong, and for how long the machine
  * was suspended, which CLOCK_BOOTTIME counts, and CLOCK_MONOTONIC does not.
+ * As in the kernel, an absolute timer of CLOCK_BOOTTIME, which is the only kind
+ * here, ends during a suspension, and poll() returns after the suspension.
  */
 
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
+
+
+#define TIMERS  64              /* descriptors above have the kernel's clock */
+#define SLICE   50              /* ms after which a wait looks at the file */
+
+
+static struct {
+    long               suspended;
+    struct itimerspec  when;
+} timers[TIMERS];
 
 
 static void
@@ -89,4 +103,66 @@ time(time_t *result)
     }
 
     return t.tv_sec;
+}
+
+
+int
+timerfd_settime(int fd, int flags, const struct itimerspec *when,
+    struct itimerspec *old)
+{
+    int                 (*real)(int, int, const struct itimerspec *,
+                                struct itimerspec *);
+    long                date, suspended;
+    struct itimerspec   shifted;
+
+    real = (int (*)(int, int, const struct itimerspec *, struct itimerspec *))
+               dlsym(RTLD_NEXT, "timerfd_settime");
+
+    shifted = *when;
+
+    if (fd >= 0 && fd < TIMERS) {
+        offsets(&date, &suspended);
+        timers[fd].suspended = suspended;
+        timers[fd].when = *when;
+
+        if (when->it_value.tv_sec > suspended) {
+            shifted.it_value.tv_sec -= suspended;
+        }
+    }
+
+    return real(fd, flags, &shifted, old);
+}
+
+
+int
+poll(struct pollfd *fds, nfds_t n, int timeout)
+{
+    int    fd, rc, slice, (*real)(struct pollfd *, nfds_t, int);
+    long   date, suspended;
+
+    real = (int (*)(struct pollfd *, nfds_t, int)) dlsym(RTLD_NEXT, "poll");
+
+    for ( ;; ) {
+        offsets(&date, &suspended);
+
+        for (fd = 0; fd < TIMERS; fd++) {
+            if (timers[fd].when.it_value.tv_sec
+                && timers[fd].suspended != suspended)
+            {
+                (void) timerfd_settime(fd, TFD_TIMER_ABSTIME, &timers[fd].when,
+                                       NULL);
+            }
+        }
+
+        slice = timeout < 0 || timeout > SLICE ? SLICE : timeout;
+        rc = real(fds, n, slice);
+
+        if (rc != 0 || slice == timeout) {
+            return rc;
+        }
+
+        if (timeout > 0) {
+            timeout -= slice;
+        }
+    }
 }
