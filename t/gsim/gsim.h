@@ -525,6 +525,7 @@ void gsim_member_pause(gsim_member_t *m, int64_t us);
 int64_t gsim_member_cut_off(gsim_member_t *m);
 /* Has m cut off before the leader hears of the session; 0: m is no follower. */
 int gsim_member_hunt(gsim_member_t *m, gsim_session_t *session);
+/* Ends what cuts servers off; a server that stands still goes on by itself. */
 void gsim_ensemble_heal(void);
 void gsim_ensemble_restart(int64_t us);
 

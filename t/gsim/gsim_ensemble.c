@@ -746,16 +746,11 @@ gsim_ensemble_heal(void)
 
     for (i = 0; i < gsim_nmembers; i++) {
         m = &gsim_members[i];
-        m->paused = 0;
 
         if (m->state == GSIM_ALONE) {
             gsim_member_down(m, 20 * GSIM_MS);
         }
     }
-
-    /* a leader that stood still pings at once, not at the end of the pause */
-
-    gsim_at(gsim_now, gsim_ensemble_loop, NULL, ++gsim_reign);
 }
 
 
