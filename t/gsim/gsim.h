@@ -766,6 +766,8 @@ void gsim_fault_store(gsim_process_t *p, unsigned stores);
 void gsim_fault_cut_off(gsim_member_t *m);
 /* p has sent a request, and may stand still while the answer comes. */
 void gsim_fault_doze(gsim_process_t *p);
+/* How far a server lags that a client has not used before. */
+int64_t gsim_fault_lag(void);
 /* For how long a message between two hosts is slow. */
 int64_t gsim_fault_slow_one(void);
 /* p may stand still between a read and a write in the next turn. */

@@ -629,6 +629,14 @@ gsim_fault_doze(gsim_process_t *p)
 }
 
 
+int64_t
+gsim_fault_lag(void)
+{
+    return gsim_between(1000, gsim_now < gsim_faults_until ? 60 * GSIM_MS
+                                                           : 2000);
+}
+
+
 /* A server stands still, and goes on. */
 
 static void

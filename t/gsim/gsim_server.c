@@ -186,7 +186,7 @@ gsim_server_connect(gsim_member_t *m, void *handle, gsim_process_t *p,
 
     if (gsim_chance(3)) {
         conn->applied = seen > gsim_zxid - 20 ? seen : gsim_zxid - 20;
-        conn->lag = gsim_between(1000, 60 * GSIM_MS);
+        conn->lag = gsim_fault_lag();
     }
 
     if (conn->applied < 1) {
