@@ -47,7 +47,6 @@ static ngx_int_t zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone);
 static void zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path);
 static void zkl_adopt_delete(zkl_worker_t *worker, zkl_record_t *record,
     ngx_str_t *path);
-static void zkl_adopt_post(zkl_adoption_t *adoption);
 static void zkl_adopt_answered(void *data, ngx_uint_t write, ngx_uint_t n,
     ngx_msec_int_t time);
 static void zkl_adopt_connected(void *data, ngx_uint_t fresh);
@@ -88,6 +87,7 @@ zkl_adopt_orphans(zkl_worker_t *worker)
         }
 
         if (zkl_adopt_open(worker, zone) != NGX_OK) {
+            zkl_zone_abandon(zone);
             break;
         }
 
@@ -98,7 +98,7 @@ zkl_adopt_orphans(zkl_worker_t *worker)
 }
 
 
-/* Owns zone.  NGX_ERROR: no memory; the slot is abandoned again. */
+/* The adoption owns zone.  NGX_ERROR: no memory. */
 
 static ngx_int_t
 zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone)
@@ -110,7 +110,6 @@ zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone)
 
     adoption = ngx_calloc(sizeof(zkl_adoption_t), worker->log);
     if (adoption == NULL) {
-        zkl_zone_abandon(zone);
         return NGX_ERROR;
     }
 
@@ -129,7 +128,6 @@ zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone)
                                          &zone->own->alive, worker->log);
     if (adoption->session == NULL) {
         zkl_adopt_free(adoption);
-        zkl_zone_abandon(zone);
         return NGX_ERROR;
     }
 
@@ -159,7 +157,7 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
 
     uint32_t      n;
     ngx_int_t     rc;
-    ngx_uint_t    ended, lease;
+    ngx_uint_t    open, ended, lease;
     zkl_cell_t   *cell;
     zkl_zone_t   *zone;
 
@@ -171,20 +169,7 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         return;
     }
 
-    if (record->state == ZKL_RECORD_OPEN) {
-
-        /*
-         * The session was over before the worker died; or the record had moved
-         * to the slot of a successor that died or left before handing the chunk
-         * over.  The claim is durable, and the session that counts the lease
-         * next makes another record.
-         */
-
-        zkl_record_ending(cell, ZKL_ENDING_FORSAKEN);
-        zkl_record_free(zone, n);
-        return;
-    }
-
+    open = (record->state == ZKL_RECORD_OPEN);
     ended = (record->state == ZKL_RECORD_ENDED);
     lease = (record->state == ZKL_RECORD_HELD && !record->bound);
 
@@ -195,21 +180,28 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         zkl_record_let_go(cell);
     }
 
-    if (!lease && !record->durable && (!ended || record->seq == -1)) {
+    if (!open && !lease && !record->durable && (!ended || record->seq == -1)) {
         zkl_adopt_delete(adoption->worker, record, path);
         zkl_record_end(zone, n);
         return;
     }
 
-    rc = zkl_claim_adopt(adoption->worker, path, record, !lease, adoption);
+    /*
+     * Open: the session was over before the worker died; or the record had
+     * moved to the slot of a successor that died or left before handing the
+     * chunk over.  The claim is durable, and the session that counts the lease
+     * next makes another record.  BUSY: the worker has found the entry, and has
+     * a claim.
+     */
+
+    rc = open ? NGX_BUSY
+              : zkl_claim_adopt(adoption->worker, path, record, !lease,
+                                adoption);
 
     if (rc == NGX_OK) {
         adoption->nclaims++;
 
     } else if (rc == NGX_BUSY) {
-
-        /* the worker has found the entry, and has a claim */
-
         zkl_record_ending(cell, ZKL_ENDING_FORSAKEN);
         zkl_record_free(zone, n);
 
@@ -288,16 +280,7 @@ void
 zkl_adopt_settled(zkl_adoption_t *adoption)
 {
     adoption->nclaims--;
-    zkl_adopt_post(adoption);
-}
-
-
-static void
-zkl_adopt_post(zkl_adoption_t *adoption)
-{
-    if (adoption->nclaims == 0 && !adoption->failed) {
-        ngx_post_event(&adoption->over, &ngx_posted_events);
-    }
+    ngx_post_event(&adoption->over, &ngx_posted_events);
 }
 
 
@@ -316,7 +299,7 @@ zkl_adopt_connected(void *data, ngx_uint_t fresh)
 {
     zkl_adoption_t  *adoption = data;
 
-    zkl_adopt_post(adoption);
+    ngx_post_event(&adoption->over, &ngx_posted_events);
 }
 
 
@@ -356,7 +339,7 @@ zkl_adopt_sweep(zkl_worker_t *worker)
             zkl_record_inherit(adoption->zone, zkl_adopt_record, adoption);
         }
 
-        zkl_adopt_post(adoption);
+        ngx_post_event(&adoption->over, &ngx_posted_events);
     }
 }
 
@@ -376,7 +359,7 @@ zkl_adopt_lost(void *data)
 
     adoption->ended = 1;
 
-    zkl_adopt_post(adoption);
+    ngx_post_event(&adoption->over, &ngx_posted_events);
 }
 
 
@@ -426,11 +409,6 @@ zkl_adopt_leave(zkl_worker_t *worker)
     while (!ngx_queue_empty(&worker->adoptions)) {
         q = ngx_queue_head(&worker->adoptions);
         adoption = ngx_queue_data(q, zkl_adoption_t, queue);
-
-        if (adoption->ended && adoption->nclaims == 0 && !adoption->failed) {
-            zkl_adopt_over_handler(&adoption->over);
-            continue;
-        }
 
         zone = adoption->zone;
         session = adoption->session;

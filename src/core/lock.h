@@ -169,8 +169,7 @@ void zkl_lock_run(zkl_worker_t *worker);
 /* Frees the claims that have left: the turn, or the process, ends. */
 void zkl_lock_reap(zkl_worker_t *worker);
 
-/* An operation of the lock begins or ends. */
-void zkl_lock_op_begin(zkl_lock_t *lock);
+/* An operation of the lock, which lock->nops counts, has ended. */
 void zkl_lock_op_end(zkl_lock_t *lock);
 
 /* A claim was created: the claim joins the view, under the parent watch. */
@@ -222,16 +221,6 @@ void zkl_lock_session_over(zkl_lock_t *lock);
 void zkl_lock_changed(zkl_lock_t *lock, ngx_uint_t deleted);
 void zkl_lock_claim_changed(zkl_lock_t *lock, ngx_str_t *name,
     ngx_uint_t deleted);
-
-/* Refuses the clients that wait or listen; returns how many. */
-ngx_uint_t zkl_lock_shut(zkl_lock_t *lock);
-
-/*
- * Whether a claim is held, or may be held because another gateway may have
- * renewed the lease or told of the grant.  Without durable, held claims that
- * are durable do not count, because a durable claim needs no session.
- */
-ngx_uint_t zkl_lock_holds(zkl_lock_t *lock, ngx_uint_t durable);
 
 /*
  * The name of a claim's znode: a part of the entry, or written to buf

@@ -102,6 +102,7 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
     ngx_shm_zone_t *shm_zone, ngx_log_t *log)
 {
     int                err;
+    ngx_uint_t         i;
     zkl_worker_t      *worker;
     ngx_connection_t  *c;
 
@@ -121,8 +122,6 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
                     ngx_str_rbtree_insert_value);
     ngx_rbtree_init(&worker->followed, &worker->followed_sentinel,
                     ngx_str_rbtree_insert_value);
-    ngx_rbtree_init(&worker->subs, &worker->subs_sentinel,
-                    ngx_rbtree_insert_value);
 
     ngx_queue_init(&worker->adoptions);
     ngx_queue_init(&worker->gates);
@@ -136,6 +135,10 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
     ngx_queue_init(&worker->searches);
     ngx_rbtree_init(&worker->looking, &worker->looking_sentinel,
                     ngx_str_rbtree_insert_value);
+
+    for (i = 0; i < ZKL_SUBS; i++) {
+        ngx_queue_init(&worker->subs[i]);
+    }
 
     zkl_worker_timer(worker, &worker->turn, zkl_worker_turn_handler);
     zkl_worker_timer(worker, &worker->sweep, zkl_worker_sweep_handler);
@@ -335,19 +338,26 @@ zkl_worker_servers(zkl_worker_t *worker)
 }
 
 
+/*
+ * Whether a claim is held, or may be held because another gateway may have
+ * renewed the lease or told of the grant.  Without durable, held claims that
+ * are durable do not count, because a durable claim needs no session.
+ */
+
 static ngx_uint_t
 zkl_worker_holds(zkl_worker_t *worker, ngx_uint_t durable)
 {
-    ngx_queue_t  *q;
-    zkl_lock_t   *lock;
+    ngx_uint_t    i;
+    zkl_claim_t  *claim;
 
-    for (q = ngx_queue_head(&worker->active);
-         q != ngx_queue_sentinel(&worker->active);
-         q = ngx_queue_next(q))
-    {
-        lock = ngx_queue_data(q, zkl_lock_t, queue);
+    for (i = 0; i < worker->nclaims; i++) {
+        claim = worker->claims[i];
 
-        if (zkl_lock_holds(lock, durable)) {
+        if (claim != NULL
+            && (claim->state == ZKL_EXPIRING
+                || (claim->state == ZKL_HELD
+                    && (durable || claim->lasting != ZKL_DURABLE))))
+        {
             return 1;
         }
     }
@@ -420,20 +430,15 @@ zkl_worker_refuse_waiters(zkl_worker_t *worker)
 static void
 zkl_worker_shut(zkl_worker_t *worker)
 {
-    ngx_uint_t    n;
-    ngx_queue_t  *q, *next;
-    zkl_lock_t   *lock;
+    ngx_uint_t  i, n;
 
     n = 0;
 
-    for (q = ngx_queue_head(&worker->active);
-         q != ngx_queue_sentinel(&worker->active);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        lock = ngx_queue_data(q, zkl_lock_t, queue);
+    for (i = 0; i < worker->nclaims; i++) {
 
-        n += zkl_lock_shut(lock);
+        if (worker->claims[i] != NULL) {
+            n += zkl_claim_shut(worker->claims[i]);
+        }
     }
 
     zkl_worker_tell_calls(worker, zkl_call_unreachable);
@@ -505,8 +510,7 @@ zkl_worker_ring(void *data, uint32_t record)
     zkl_worker_t  *worker = data;
 
     ngx_queue_t          ringing;
-    ngx_queue_t         *q;
-    ngx_rbtree_node_t   *node;
+    ngx_queue_t         *q, *next, *subs;
     zkl_subscription_t  *sub;
 
     ngx_log_debug1(NGX_LOG_DEBUG_HTTP, worker->log, 0,
@@ -521,31 +525,23 @@ zkl_worker_ring(void *data, uint32_t record)
 
     ngx_queue_init(&ringing);
 
-    node = worker->subs.root;
+    subs = &worker->subs[record % ZKL_SUBS];
 
-    while (node != worker->subs.sentinel) {
+    for (q = ngx_queue_head(subs); q != ngx_queue_sentinel(subs); q = next) {
+        next = ngx_queue_next(q);
+        sub = ngx_queue_data(q, zkl_subscription_t, queue);
 
-        if (node->key != record) {
-            node = (record < node->key) ? node->left : node->right;
-            continue;
+        if (sub->record == record) {
+            ngx_queue_remove(q);
+            ngx_queue_insert_tail(&ringing, q);
         }
-
-        sub = (zkl_subscription_t *) node;
-
-        ngx_rbtree_delete(&worker->subs, &sub->node);
-        ngx_queue_insert_tail(&ringing, &sub->queue);
-        sub->ringing = 1;
-
-        /* there may be another for the record */
-
-        node = worker->subs.root;
     }
 
     while (!ngx_queue_empty(&ringing)) {
         q = ngx_queue_head(&ringing);
         sub = ngx_queue_data(q, zkl_subscription_t, queue);
 
-        zkl_worker_unsubscribe(worker, sub);
+        zkl_worker_unsubscribe(sub);
         sub->handler(sub);
     }
 }
@@ -555,30 +551,20 @@ void
 zkl_worker_subscribe(zkl_worker_t *worker, zkl_subscription_t *sub,
     uint32_t record)
 {
-    sub->node.key = record;
+    sub->record = record;
     sub->set = 1;
-    sub->ringing = 0;
 
-    ngx_rbtree_insert(&worker->subs, &sub->node);
+    ngx_queue_insert_tail(&worker->subs[record % ZKL_SUBS], &sub->queue);
 }
 
 
 void
-zkl_worker_unsubscribe(zkl_worker_t *worker, zkl_subscription_t *sub)
+zkl_worker_unsubscribe(zkl_subscription_t *sub)
 {
-    if (!sub->set) {
-        return;
-    }
-
-    if (sub->ringing) {
+    if (sub->set) {
+        sub->set = 0;
         ngx_queue_remove(&sub->queue);
-
-    } else {
-        ngx_rbtree_delete(&worker->subs, &sub->node);
     }
-
-    sub->set = 0;
-    sub->ringing = 0;
 }
 
 
@@ -813,7 +799,7 @@ zkl_worker_heard(zkl_worker_t *worker)
 {
     worker->away = 0;
 
-    zkl_worker_tell_transient(worker, zkl_claim_connected);
+    zkl_worker_tell_transient(worker, zkl_claim_proceed);
     zkl_worker_tell_calls(worker, zkl_call_connected);
     zkl_names_wake(worker);
     zkl_worker_busy(worker);
@@ -944,7 +930,7 @@ zkl_worker_sweep_handler(ngx_event_t *ev)
 
         /* claims that there was no memory for, or that were refused */
 
-        zkl_worker_tell_transient(worker, zkl_claim_connected);
+        zkl_worker_tell_transient(worker, zkl_claim_proceed);
         zkl_custody_sweep(worker);
         zkl_worker_tell_calls(worker, zkl_call_connected);
     }

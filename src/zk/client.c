@@ -66,9 +66,6 @@
 /* while ZooKeeper is away, the interval between two logged lines, in ms */
 #define ZKL_LINES_AGAIN               10000
 
-/* RENAME sets the new znode's data if the claim's version is below this */
-#define ZKL_VERSIONS                  (ZKL_BATCH_MAX - 4)
-
 
 struct zkl_handle_s {
     zhandle_t                       *zh;
@@ -99,6 +96,16 @@ typedef struct {
 } zkl_results_t;
 
 
+/* of the first types of operations */
+
+static const int  *zkl_client_modes[] = {
+    &ZOO_EPHEMERAL_SEQUENTIAL,          /* ZKL_OP_CREATE */
+    &ZOO_EPHEMERAL,                     /* ZKL_OP_GATE */
+    &ZOO_CONTAINER,                     /* ZKL_OP_CONTAINER */
+    &ZOO_PERSISTENT                     /* ZKL_OP_PERSISTENT */
+};
+
+
 static char *zkl_client_hosts(zkl_session_conf_t *conf);
 static zhandle_t *zkl_client_init(zkl_handle_t *h, char *hosts,
     ngx_msec_t timeout, const clientid_t *id);
@@ -106,10 +113,7 @@ static void zkl_client_level(void);
 static ngx_uint_t zkl_client_set_servers(zkl_handle_t *h, const char *hosts);
 static void zkl_client_woken_foreign(int code, const struct Stat *stat,
     const void *data);
-static int zkl_client_fill_rename(zkl_handle_t *h, zkl_op_t *op,
-    zoo_op_t *zops);
-static int zkl_client_fill_batch(zkl_handle_t *h, zkl_op_t *batch,
-    zoo_op_t *zops);
+static int zkl_client_fill(zkl_handle_t *h, zkl_op_t *batch, zoo_op_t *zops);
 static void zkl_client_watch_foreign(zhandle_t *zh, int type, int state,
     const char *path, void *data);
 static void zkl_client_created_foreign(int code, const char *path,
@@ -467,7 +471,7 @@ zkl_client_key(zkl_handle_t *h, zkl_key_t *key)
 int
 zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
 {
-    int             n, mode;
+    int             n;
     char           *path;
     zoo_op_t        zops[ZKL_BATCH_MAX + 1];
     zhandle_t      *zh;
@@ -483,20 +487,13 @@ zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
     switch (op->type) {
 
     case ZKL_OP_CREATE:
-        mode = ZOO_EPHEMERAL_SEQUENTIAL;
-        break;
-
     case ZKL_OP_GATE:
-        mode = ZOO_EPHEMERAL;
-        break;
-
     case ZKL_OP_CONTAINER:
-        mode = ZOO_CONTAINER;
-        break;
-
     case ZKL_OP_PERSISTENT:
-        mode = ZOO_PERSISTENT;
-        break;
+        return zoo_acreate2(zh, path, (char *) op->value.data,
+                            (int) op->value.len, h->acl,
+                            *zkl_client_modes[op->type],
+                            zkl_client_created_foreign, op);
 
     case ZKL_OP_DELETE:
         return zoo_adelete(zh, path, op->version, zkl_client_done_foreign, op);
@@ -525,71 +522,11 @@ zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
 
         op->results = results;
 
-        n = (op->type == ZKL_OP_RENAME) ? zkl_client_fill_rename(h, op, zops)
-                                        : zkl_client_fill_batch(h, op, zops);
+        n = zkl_client_fill(h, op, zops);
 
         return zoo_amulti(zh, n, zops, results->elts, zkl_client_done_foreign,
                           op);
     }
-
-    return zoo_acreate2(zh, path, (char *) op->value.data, (int) op->value.len,
-                        h->acl, mode, zkl_client_created_foreign, op);
-}
-
-
-/*
- * The parent is set first: a client that watches the parent then knows, when
- * the event of the deleted znode comes, that a new znode comes.
- *
- * The versions of the new znode's data begin with 0 again.  If the new znode
- * has the name of the claim, its data are set once more often than the claim's,
- * so that a write that was meant for the claim is refused; only the last set
- * has the data.  A transaction has no room for more than ZKL_VERSIONS sets:
- * then a late write takes effect if the new znode has come to its version.
- */
-
-static int
-zkl_client_fill_rename(zkl_handle_t *h, zkl_op_t *op, zoo_op_t *zops)
-{
-    int             n, version;
-    zkl_results_t  *results;
-
-    n = 0;
-    results = op->results;
-
-    if (op->parent.len != 0) {
-        zoo_set_op_init(&zops[n++], (char *) op->parent.data,
-                        (char *) op->content.data, (int) op->content.len,
-                        op->version, &results->set);
-    }
-
-    zoo_delete_op_init(&zops[n++], (char *) op->path.data, op->from_version);
-    zoo_create_op_init(&zops[n++], (char *) op->target.data,
-                       (char *) op->value.data, (int) op->value.len,
-                       op->parent.len ? h->acl : &h->childless,
-                       op->persistent ? ZOO_PERSISTENT : ZOO_EPHEMERAL, NULL,
-                       0);
-
-    if (op->entry != NULL) {
-        zoo_create_op_init(&zops[n++], (char *) op->entry->path.data,
-                           (char *) op->entry->value.data,
-                           (int) op->entry->value.len, h->acl, ZOO_PERSISTENT,
-                           NULL, 0);
-    }
-
-    if (op->from_version < ZKL_VERSIONS
-        && op->target.data == op->path.data)
-    {
-        for (version = 0; version <= op->from_version; version++) {
-            zoo_set_op_init(&zops[n++], (char *) op->target.data,
-                            (char *) op->value.data,
-                            version < op->from_version ? 0
-                                                       : (int) op->value.len,
-                            version, &results->set);
-        }
-    }
-
-    return n;
 }
 
 
@@ -604,7 +541,7 @@ zkl_client_fill_rename(zkl_handle_t *h, zkl_op_t *op, zoo_op_t *zops)
  */
 
 static int
-zkl_client_fill_batch(zkl_handle_t *h, zkl_op_t *batch, zoo_op_t *zops)
+zkl_client_fill(zkl_handle_t *h, zkl_op_t *batch, zoo_op_t *zops)
 {
     int             n;
     ngx_queue_t    *q;
@@ -629,11 +566,15 @@ zkl_client_fill_batch(zkl_handle_t *h, zkl_op_t *batch, zoo_op_t *zops)
                             op->version, &results->set);
 
         } else {
+            /* the buffer of a sequential znode has room for ten digits */
+
             zoo_create_op_init(&zops[n++], (char *) op->path.data,
                                (char *) op->value.data, (int) op->value.len,
-                               h->acl, ZOO_EPHEMERAL_SEQUENTIAL,
+                               op->childless ? &h->childless : h->acl,
+                               *zkl_client_modes[op->type],
                                (char *) op->reply.data,
-                               (int) op->path.len + 11);
+                               op->type == ZKL_OP_CREATE
+                               ? (int) op->path.len + 11 : 0);
         }
     }
 

@@ -171,6 +171,9 @@ struct zkl_session_s {
 /* names in the lists that are told in a turn of the event loop */
 #define ZKL_SHARED_NAMES              4096
 
+/* RENAME sets the new znode's data if the claim's version is below this */
+#define ZKL_VERSIONS                  (ZKL_BATCH_MAX - 4)
+
 /* how soon a gate that was refused is asked for again, milliseconds */
 #define ZKL_GATE_AGAIN                10000
 
@@ -196,6 +199,7 @@ static void zkl_session_out_of_reach(zkl_session_t *s);
 static void zkl_session_barrier(zkl_session_t *s);
 static zkl_op_t *zkl_session_transaction(zkl_session_t *s, zkl_op_e type);
 static void zkl_session_arm(zkl_session_t *s);
+static zkl_op_t *zkl_op_add(zkl_op_t *op, zkl_op_t *part, int32_t version);
 static zkl_op_t *zkl_op_first(ngx_queue_t *queue);
 static zkl_op_t *zkl_op_pop(ngx_queue_t *queue);
 static void zkl_session_finish(zkl_op_t *op);
@@ -1213,8 +1217,8 @@ zkl_session_arm(zkl_session_t *s)
 
 /*
  * Operations: an operation is one block of memory with path, value and reply.
- * The children of a LIST, a long reply of a GET, the further paths of a RENAME,
- * and the results of a transaction are separate blocks.
+ * The children of a LIST, a long reply of a GET, and the parts and results of a
+ * transaction are separate blocks.
  */
 
 
@@ -1302,56 +1306,64 @@ zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir, ngx_str_t *name,
 
 zkl_op_t *
 zkl_op_rename(zkl_session_t *s, ngx_str_t *dir, ngx_str_t *name, ngx_str_t *to,
-    ngx_str_t *value, int32_t version, zkl_op_t *get, zkl_op_t *entry)
+    ngx_str_t *value, int32_t version, zkl_op_e type, zkl_op_t *get,
+    zkl_op_t *entry)
 {
-    u_char    *p;
-    zkl_op_t  *op;
+    int32_t    i, sets;
+    zkl_op_t  *op, *new;
 
-    op = zkl_op_new(s, ZKL_OP_RENAME, dir, name, value);
-    if (op == NULL) {
-        zkl_session_free_op(entry);
-        return NULL;
+    op = zkl_op_new(s, ZKL_OP_RENAME, dir, name, NULL);
+
+    if (get != NULL) {
+        op = zkl_op_add(op, zkl_op_new(s, ZKL_OP_SET, dir, NULL, &get->reply),
+                        get->version);
     }
 
-    op->entry = entry;
-    op->from_version = version;
-    op->target = op->path;
+    op = zkl_op_add(op, zkl_op_new(s, ZKL_OP_DELETE, dir, name, NULL),
+                    version);
 
-    if (get == NULL) {
-        return op;
+    new = zkl_op_new(s, type, dir, to, value);
+
+    if (new != NULL) {
+        new->childless = (get == NULL);
     }
 
-    p = ngx_alloc(2 * (get->path.len + 1) + to->len + 1 + get->reply.len,
-                  s->log);
-    if (p == NULL) {
-        zkl_session_free_op(op);
-        return NULL;
+    op = zkl_op_add(op, new, -1);
+
+    if (entry != NULL) {
+        op = zkl_op_add(op, entry, -1);
     }
 
-    op->more = p;
-    op->version = get->version;
+    sets = 0;
 
-    op->parent.data = p;
-    op->parent.len = get->path.len;
-    p = ngx_cpymem(p, get->path.data, get->path.len);
-    *p++ = '\0';
-
-    op->content.data = p;
-    op->content.len = get->reply.len;
-    p = ngx_cpymem(p, get->reply.data, get->reply.len);
-
-    if (name->len == to->len
+    if (version < ZKL_VERSIONS && name->len == to->len
         && ngx_memcmp(name->data, to->data, to->len) == 0)
     {
-        return op;
+        sets = version + 1;
     }
 
-    op->target.data = p;
-    op->target.len = get->path.len + 1 + to->len;
-    p = ngx_cpymem(p, get->path.data, get->path.len);
-    *p++ = '/';
-    p = ngx_cpymem(p, to->data, to->len);
-    *p = '\0';
+    for (i = 0; i < sets; i++) {
+        op = zkl_op_add(op, zkl_op_new(s, ZKL_OP_SET, dir, to,
+                                       i < version ? NULL : value), i);
+    }
+
+    return op;
+}
+
+
+/* Adds a part to op; if one of them is NULL, frees the other: no memory. */
+
+static zkl_op_t *
+zkl_op_add(zkl_op_t *op, zkl_op_t *part, int32_t version)
+{
+    if (op == NULL || part == NULL) {
+        zkl_session_free_op(op);
+        zkl_session_free_op(part);
+        return NULL;
+    }
+
+    part->version = version;
+    ngx_queue_insert_tail(&op->ops, &part->queue);
 
     return op;
 }
@@ -1413,7 +1425,7 @@ zkl_session_finish(zkl_op_t *op)
         op->reply.len -= i;
     }
 
-    while (op->type == ZKL_OP_BATCH && (part = zkl_op_pop(&op->ops)) != NULL) {
+    while (op->turn == ZKL_TURN_NONE && (part = zkl_op_pop(&op->ops)) != NULL) {
         part->rc = op->rc;
         zkl_session_finish(part);
     }
@@ -1504,11 +1516,15 @@ zkl_session_turn_over(zkl_session_t *s, zkl_op_t *op)
 static void
 zkl_session_free_op(zkl_op_t *op)
 {
+    zkl_op_t  *part;
+
     if (op == NULL) {
         return;
     }
 
-    zkl_session_free_op(op->entry);
+    while ((part = zkl_op_pop(&op->ops)) != NULL) {
+        zkl_session_free_op(part);
+    }
 
     free(op->children);
     ngx_free(op->more);

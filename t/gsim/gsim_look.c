@@ -253,18 +253,11 @@ gsim_look_ask(gsim_looker_t *l)
 static void
 gsim_look_names(gsim_looker_t *l)
 {
-    ngx_str_t             root, none;
     zkl_names_question_t  question;
-
-    ngx_str_set(&root, "/locks");
-    ngx_str_null(&none);
-    none.data = root.data;
 
     ngx_memzero(&question, sizeof(zkl_names_question_t));
 
-    question.root = &root;
-    question.prefix = &none;
-    question.after = &none;
+    ngx_str_set(&question.root, "/locks");
     question.limit = 100;
     question.holders = gsim_chance(2);
     question.sort = (zkl_names_sort_e) gsim_below(3);
@@ -470,7 +463,7 @@ gsim_look_named(zkl_names_t *names, zkl_answer_e answer)
 {
     gsim_looker_t  *l;
 
-    l = names->data;
+    l = names->asked.data;
     l->names = NULL;
 
     if (!gsim_look_failed(l, answer) && !names->partial

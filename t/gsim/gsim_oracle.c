@@ -728,8 +728,9 @@ gsim_oracle_goes_on(gsim_node_t *node, gsim_data_t *data, gsim_node_t *next,
     }
 
     if (is.renewals < was.renewals) {
-        gsim_violation("the data of %s had %u renewals, and have %u",
-                       node->path, was.renewals, is.renewals);
+        gsim_violation("the data of %s had %lld renewals, and have %lld",
+                       node->path, (long long) was.renewals,
+                       (long long) is.renewals);
     }
 }
 
