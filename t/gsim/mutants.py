@@ -1170,9 +1170,6 @@ MUTANTS = [
      'shm/record.c:zkl_record_durable',
      '    cdata->ttl = ngx_max(cdata->ttl, (int64_t) cell->ttl);\n', '', 2000),
 
-    ('a lease that is taken over has been counted here before',
-     'core/claim.c:zkl_claim_enter', 'claim->term = -1;', '', 500),
-
     ('a lease that is taken over has no timer',
      'core/claim.c:zkl_claim_took', 'zkl_claim_lease(claim);', '', 500),
 
