@@ -109,14 +109,14 @@ static void zkl_call_found(zkl_call_t *call);
 static void zkl_call_note_ttl(zkl_info_t *info);
 static void zkl_call_note_record(zkl_info_t *info, zkl_record_t *record);
 static void zkl_call_delete(zkl_call_t *call);
-static ngx_int_t zkl_call_owed(zkl_call_t *call, zkl_op_t *op);
+static ngx_int_t zkl_call_delete_read(zkl_call_t *call, zkl_op_t *op);
 static void zkl_call_bump(zkl_call_t *call);
 static void zkl_call_parent_handler(zkl_op_t *op);
 static void zkl_call_bump_handler(zkl_op_t *op);
 static void zkl_call_bumped(zkl_call_t *call, zkl_rc_e rc);
 static void zkl_call_delete_handler(zkl_op_t *op);
 static void zkl_call_deleted(zkl_call_t *call);
-static void zkl_call_set(zkl_call_t *call, zkl_claim_data_t *cdata);
+static void zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_downgrade(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_revoke(zkl_call_t *call);
 static void zkl_call_write(zkl_call_t *call, zkl_claim_data_t *cdata);
@@ -919,7 +919,7 @@ zkl_call_free(zkl_call_t *call)
  * Reads and writes of a single claim: a read of the znode (inspect); then what
  * the worker of a claim of this gateway has replied, and the record (known), or
  * the claim data of another gateway's claim (other), and a list if the claim
- * waits; then a set of the claim data, by the version that was read (set).
+ * waits; then a set of the claim data, by the version that was read (change).
  */
 
 
@@ -951,7 +951,9 @@ zkl_call_inspect_handler(zkl_op_t *op)
         op->rc = ZKL_NO_NODE;
     }
 
-    if (call->step == ZKL_STEP_DELETE && zkl_call_owed(call, op) == NGX_OK) {
+    if (call->step == ZKL_STEP_DELETE
+        && zkl_call_delete_read(call, op) == NGX_OK)
+    {
         goto done;
     }
 
@@ -1164,9 +1166,9 @@ zkl_call_placed(zkl_call_t *call)
 
     } else {
 
-        /* INSPECT: no client was told so far; tells the claim's gateway */
+        /* INSPECT: no client was told of the grant so far, but this one is */
 
-        zkl_call_set(call, &cdata);
+        zkl_call_change(call, &cdata);
     }
 }
 
@@ -1215,7 +1217,7 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
         if (looks && call->grace != 0
             && (call->tries == 0 || cdata->renewals == call->renewals))
         {
-            zkl_call_set(call, cdata);
+            zkl_call_change(call, cdata);
             return;
         }
 
@@ -1564,7 +1566,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
             /* another gateway has renewed the lease that was over here */
 
-            zkl_call_set(call, &cdata);
+            zkl_call_change(call, &cdata);
             return;
         }
 
@@ -2284,12 +2286,13 @@ zkl_call_delete(zkl_call_t *call)
 
 
 /*
- * The claim that is to be deleted was read, or could not be.  NGX_DECLINED: a
- * claim with several holds is not deleted, because the claim's gateway counts.
+ * The claim that is to be deleted was read, or could not be: goes on with the
+ * delete.  NGX_DECLINED: a claim with several holds is not deleted, because the
+ * claim's gateway counts; the call goes on with what was read.
  */
 
 static ngx_int_t
-zkl_call_owed(zkl_call_t *call, zkl_op_t *op)
+zkl_call_delete_read(zkl_call_t *call, zkl_op_t *op)
 {
     zkl_claim_data_t  cdata;
 
@@ -2335,7 +2338,7 @@ zkl_call_owed(zkl_call_t *call, zkl_op_t *op)
     } else if ((cdata.index >= 0 && cdata.holds > 1)
                || (cdata.index < 0 && cdata.revoke))
     {
-        /* also if Curator's mark hides the holds */
+        /* a mark of Curator's may hide several holds */
 
         call->step = ZKL_STEP_OP;
         return NGX_DECLINED;
@@ -2547,7 +2550,7 @@ zkl_call_deleted(zkl_call_t *call)
 /* Writes what was read into infos[0] with what the call changes. */
 
 static void
-zkl_call_set(zkl_call_t *call, zkl_claim_data_t *cdata)
+zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata)
 {
     u_char      *p;
     ngx_uint_t   asks;
@@ -2658,7 +2661,7 @@ zkl_call_downgrade(zkl_call_t *call, zkl_claim_data_t *cdata)
         zkl_call_tell(call, ZKL_CALL_CONFLICT);
 
     } else if (call->reply == ZKL_REPLY_ABSENT) {
-        zkl_call_set(call, cdata);
+        zkl_call_change(call, cdata);
 
     } else {
         zkl_call_ask(call, NULL);

@@ -596,7 +596,7 @@ MUTANTS = [
      4000),
 
     ('a grant told elsewhere counts as no renewal',
-     'core/call.c:zkl_call_set',
+     'core/call.c:zkl_call_change',
      '(!asks || call->type == ZKL_HOLD || cdata->async);',
      '(asks && (call->type == ZKL_HOLD || cdata->async));',
      500),
