@@ -30,7 +30,7 @@ struct zkl_replace_s {
     zkl_replace_pt                 handler;
 
     ngx_uint_t                     durable; /* 0: for a reader */
-    ngx_uint_t                     looks;   /* whether the reader is there */
+    ngx_uint_t                     new;     /* the read is of the new name */
     ngx_uint_t                     refused; /* the transaction was, though the
                                                claim is there */
     ngx_uint_t                     persistent;
@@ -41,7 +41,7 @@ struct zkl_replace_s {
 };
 
 
-static void zkl_replace_read(zkl_replace_t *replace, ngx_uint_t looks);
+static void zkl_replace_read(zkl_replace_t *replace, ngx_uint_t new);
 static void zkl_replace_read_handler(zkl_op_t *op);
 static void zkl_replace_parent_handler(zkl_op_t *op);
 static void zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent);
@@ -104,19 +104,19 @@ zkl_replace_free(zkl_replace_t *replace)
 }
 
 
-/* Reads the claim's znode; looks: the new one. */
+/* Reads the znode with the claim's name or, to see if it is there, the new. */
 
 static void
-zkl_replace_read(zkl_replace_t *replace, ngx_uint_t looks)
+zkl_replace_read(zkl_replace_t *replace, ngx_uint_t new)
 {
     u_char       buf[ZKL_CLAIM_MAX];
     ngx_str_t    name;
     zkl_lock_t  *lock;
 
     lock = replace->claim->lock;
-    name = zkl_replace_name(replace, looks, buf);
+    name = zkl_replace_name(replace, new, buf);
 
-    replace->looks = looks;
+    replace->new = new;
 
     zkl_replace_send(replace,
                      zkl_op_new(lock->worker->session, ZKL_OP_GET,
@@ -159,7 +159,10 @@ zkl_replace_read_handler(zkl_op_t *op)
         return;
     }
 
-    if (replace->looks) {
+    if (replace->new) {
+
+        /* the answer was lost */
+
         zkl_replace_done(replace, NGX_OK);
         return;
     }
@@ -366,12 +369,12 @@ zkl_replace_failed(zkl_replace_t *replace, zkl_op_t *op)
 }
 
 
-/* No znode has the name: a reader may have the new name. */
+/* No znode has the name that was read: a reader may have the new name. */
 
 static void
 zkl_replace_missing(zkl_replace_t *replace)
 {
-    if (replace->durable || replace->looks) {
+    if (replace->durable || replace->new) {
         zkl_replace_done(replace, NGX_DECLINED);
 
     } else {
