@@ -69,7 +69,7 @@ static void zkl_claim_forget_op(zkl_claim_t *claim);
 static void zkl_claim_create_handler(zkl_op_t *op);
 static void zkl_claim_created(zkl_claim_t *claim, zkl_op_t *op);
 static void zkl_claim_queued(zkl_claim_t *claim);
-static ngx_uint_t zkl_claim_crowded(zkl_claim_t *claim);
+static ngx_uint_t zkl_claim_maybe_full(zkl_claim_t *claim);
 static void zkl_claim_single(zkl_claim_t *claim);
 static void zkl_claim_single_handler(zkl_op_t *op);
 static void zkl_claim_show(zkl_claim_t *claim);
@@ -86,7 +86,7 @@ static ngx_uint_t zkl_claim_limited(zkl_claim_t *claim);
 static void zkl_claim_expire(zkl_claim_t *claim);
 static void zkl_claim_note_expired(zkl_claim_t *claim);
 static void zkl_claim_expire_handler(zkl_op_t *op);
-static void zkl_claim_gone(zkl_claim_t *claim);
+static void zkl_claim_vanished(zkl_claim_t *claim);
 static void zkl_claim_proceed_held(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_lasts(zkl_claim_t *claim);
 static void zkl_claim_moved(zkl_claim_t *claim);
@@ -363,6 +363,8 @@ zkl_claim_abandon(zkl_claim_t *claim)
     claim->timer.cancelable = 1;
 
     zkl_claim_leave(claim, ZKL_CANCELLED);
+
+    /* a wait that was over stays over, until another client calls */
 
     if (expired && claim->time == ZKL_TIME_ENDLESS) {
         claim->time = ZKL_TIME_ABANDONED;
@@ -916,7 +918,7 @@ zkl_claim_queued(zkl_claim_t *claim)
         zkl_lock_look_first(lock, &claim->entry);
     }
 
-    if (zkl_claim_crowded(claim)) {
+    if (zkl_claim_maybe_full(claim)) {
         zkl_lock_list(lock);
         lock->resolve = 1;
     }
@@ -931,13 +933,13 @@ zkl_claim_queued(zkl_claim_t *claim)
 
 
 /*
- * Whether the queue may be too long.  At most so many claims are ahead: the
- * known claims, and a claim for each number that ZooKeeper gave and that the
- * view does not know.
+ * Whether more claims may be ahead than max_queue, and the claim was not told
+ * that it waits.  At most so many are ahead: the known claims, and a claim for
+ * each number that ZooKeeper gave and that the view does not know.
  */
 
 static ngx_uint_t
-zkl_claim_crowded(zkl_claim_t *claim)
+zkl_claim_maybe_full(zkl_claim_t *claim)
 {
     int64_t      ahead;
     zkl_view_t  *view;
@@ -1237,7 +1239,6 @@ zkl_claim_timer_handler(ngx_event_t *ev)
     if (claim->detached
         && (!zkl_claim_limited(claim) || zkl_claim_time_left(claim) > 0))
     {
-
         if (claim->state == ZKL_WAIT) {
             zkl_claim_lease(claim);
             return;
@@ -1307,7 +1308,7 @@ zkl_claim_resolve(zkl_claim_t *claim)
         return;
     }
 
-    if (!zkl_claim_expired(claim) && !zkl_claim_crowded(claim)
+    if (!zkl_claim_expired(claim) && !zkl_claim_maybe_full(claim)
         && ((!claim->terms.async && claim->event == NULL)
             || (claim->told & ZKL_TOLD_WAITS)))
     {
@@ -1319,7 +1320,7 @@ zkl_claim_resolve(zkl_claim_t *claim)
         return;
     }
 
-    if (zkl_claim_crowded(claim)
+    if (zkl_claim_maybe_full(claim)
         && zkl_view_position(&lock->view, &claim->entry)
            > claim->terms.max_queue)
     {
@@ -1398,7 +1399,7 @@ zkl_claim_wait(zkl_claim_t *claim)
  */
 
 
-/* No client waits any more for the claim, which waits: the grace begins. */
+/* No client waits for the claim, which is not granted: the grace begins. */
 
 static void
 zkl_claim_detach(zkl_claim_t *claim)
@@ -1777,7 +1778,7 @@ zkl_claim_expire_handler(zkl_op_t *op)
 
     case ZKL_OK:
     case ZKL_NO_NODE:
-        zkl_claim_gone(claim);
+        zkl_claim_vanished(claim);
         break;
 
     case ZKL_CHANGED:
@@ -1798,7 +1799,7 @@ zkl_claim_expire_handler(zkl_op_t *op)
 /* The znode of a claim in HELD or EXPIRING is gone. */
 
 static void
-zkl_claim_gone(zkl_claim_t *claim)
+zkl_claim_vanished(zkl_claim_t *claim)
 {
     if (claim->state == ZKL_EXPIRING) {
         zkl_claim_note_expired(claim);
@@ -2119,6 +2120,8 @@ zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
 
     lock = claim->lock;
 
+    claim->replace = NULL;
+
     if (rc == NGX_OK) {
         zkl_claim_persists(claim);
 
@@ -2134,8 +2137,6 @@ zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
         zkl_claim_set_lasting(claim, ZKL_UNFIT);
     }
 
-    claim->replace = NULL;
-
     if (rc == NGX_BUSY) {
         zkl_custody_leave(claim);
         zkl_claim_yield(claim);
@@ -2148,7 +2149,7 @@ zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
 }
 
 
-/* The claim became a reader or, perhaps, durable: the znode's name is known. */
+/* The znode's name is known.  NGX_AGAIN: the znode is the one of before. */
 
 static void
 zkl_claim_replaced(zkl_claim_t *claim, ngx_int_t rc)
@@ -2171,7 +2172,10 @@ zkl_claim_replaced(zkl_claim_t *claim, ngx_int_t rc)
 
     if (rc == NGX_AGAIN && claim->named_mode != claim->entry.mode) {
 
-        /* ZooKeeper refuses the downgrade, which the sweep begins again */
+        /*
+         * ZooKeeper refuses the downgrade.  The sweep begins again; a read of
+         * the claim data, which ask for the downgrade, would do so at once.
+         */
 
         zkl_claim_lease(claim);
         return;
@@ -2389,14 +2393,11 @@ zkl_claim_take_handler(zkl_op_t *op)
         return;
     }
 
+    /* the session's first create, the gate, shows if ZooKeeper has lost data */
+
     if (op->rc != ZKL_NO_NODE
         || zkl_session_gated(worker->session, &gate) == NGX_AGAIN)
     {
-        /*
-         * The gate is the first create of a session, and shows whether
-         * ZooKeeper has lost data.
-         */
-
         return;
     }
 
@@ -3247,7 +3248,7 @@ zkl_claim_changed(zkl_claim_t *claim, ngx_uint_t deleted)
         return;
     }
 
-    zkl_claim_gone(claim);
+    zkl_claim_vanished(claim);
 }
 
 
@@ -4089,15 +4090,13 @@ zkl_claim_listed(zkl_claim_t *claim)
 
     case ZKL_RECOVER:
 
-        if (claim->entry.linked && claim->op != NULL) {
-            break;
-        }
-
         if (claim->entry.linked) {
 
             /* the create happened: reads the claim's czxid */
 
-            op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_found_handler);
+            op = claim->op ? NULL
+                           : zkl_claim_op(claim, ZKL_OP_GET, NULL,
+                                          zkl_claim_found_handler);
             if (op != NULL) {
                 zkl_session_send(op);
             }
@@ -4143,7 +4142,7 @@ zkl_claim_listed(zkl_claim_t *claim)
     case ZKL_EXPIRING:
 
         if (!claim->entry.linked) {
-            zkl_claim_gone(claim);
+            zkl_claim_vanished(claim);
 
         } else {
             zkl_claim_expire(claim);
@@ -4154,7 +4153,7 @@ zkl_claim_listed(zkl_claim_t *claim)
     case ZKL_HELD:
 
         if (!claim->entry.linked) {
-            zkl_claim_gone(claim);
+            zkl_claim_vanished(claim);
 
         } else if (claim->replace != NULL) {
             zkl_replace_again(claim->replace);
@@ -4432,16 +4431,16 @@ zkl_claim_shut(zkl_claim_t *claim)
         return 0;
     }
 
+    if (claim->state == ZKL_START || claim->state == ZKL_HELD) {
+        zkl_claim_leave(claim, ZKL_SHUTTING_DOWN);
+        return 1;
+    }
+
     if (claim->state == ZKL_WAIT) {
         zkl_claim_withdraw(claim, ZKL_SHUTTING_DOWN);
     }
 
-    if (claim->state == ZKL_START || claim->state == ZKL_HELD) {
-        zkl_claim_leave(claim, ZKL_SHUTTING_DOWN);
-
-    } else {
-        zkl_claim_answer(claim, ZKL_SHUTTING_DOWN);
-    }
+    zkl_claim_answer(claim, ZKL_SHUTTING_DOWN);
 
     return 1;
 }
