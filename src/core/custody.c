@@ -163,6 +163,7 @@ static void zkl_gate_entry(zkl_id_t id, u_char *buf);
 static void zkl_gate_state(zkl_gate_t *gate, zkl_gate_state_e state);
 static void zkl_gate_go(zkl_gate_t *gate);
 static void zkl_gate_handler(zkl_op_t *op);
+static zkl_gate_state_e zkl_gate_looked(zkl_gate_t *gate, zkl_op_t *op);
 static void zkl_gate_tell(zkl_gate_t *gate, void (*tell)(zkl_claim_t *claim));
 static void zkl_gate_anew(zkl_claim_t *claim);
 static void zkl_gate_again(zkl_gate_t *gate, zkl_gate_state_e state);
@@ -641,7 +642,6 @@ zkl_gate_go(zkl_gate_t *gate)
 static void
 zkl_gate_handler(zkl_op_t *op)
 {
-    zkl_key_t          key;
     zkl_gate_t        *gate;
     zkl_worker_t      *worker;
     zkl_gate_state_e   next;
@@ -685,32 +685,14 @@ zkl_gate_handler(zkl_op_t *op)
         if (op->rc == ZKL_NO_NODE) {
             next = ZKL_GATE_DUE;
 
-        } else if (op->rc != ZKL_OK) {
-            break;
+        } else if (op->rc == ZKL_OK) {
+            next = zkl_gate_looked(gate, op);
 
-        } else if (zkl_zone_key(worker->zone, &key) == NGX_OK
-                   && op->owner == key.id)
-        {
-            /* the answer to the create was lost */
-
-            next = ZKL_GATE_COUNT;
-
-        } else if (op->owner == gate->former
-                   || zkl_adopt_has(worker, op->owner)
-                   || (op->owner != gate->seen
-                       && !ngx_queue_empty(&gate->claims)))
-        {
-            gate->seen = op->owner;
-            gate->failures = 0;
-            gate->due = ngx_current_msec + ZKL_CUSTODY_BEHIND;
-            return;
-
-        } else {
-
-            /* another session counts the leases */
-
-            zkl_gate_tell(gate, zkl_claim_forsake);
-            next = ZKL_GATE_GONE;
+            if (next == ZKL_GATE_LOOK) {
+                gate->failures = 0;
+                gate->due = ngx_current_msec + ZKL_CUSTODY_BEHIND;
+                return;
+            }
         }
 
         break;
@@ -778,6 +760,36 @@ zkl_gate_handler(zkl_op_t *op)
 
         zkl_worker_tell_claims(worker, zkl_claim_gated);
     }
+}
+
+
+/*
+ * A session has the gate: this one, if the answer to the create was lost; or
+ * another one, which counts the leases.  LOOK: the gate is read once more.
+ */
+
+static zkl_gate_state_e
+zkl_gate_looked(zkl_gate_t *gate, zkl_op_t *op)
+{
+    zkl_key_t      key;
+    zkl_worker_t  *worker;
+
+    worker = gate->worker;
+
+    if (zkl_zone_key(worker->zone, &key) == NGX_OK && op->owner == key.id) {
+        return ZKL_GATE_COUNT;
+    }
+
+    if (op->owner == gate->former || zkl_adopt_has(worker, op->owner)
+        || (op->owner != gate->seen && !ngx_queue_empty(&gate->claims)))
+    {
+        gate->seen = op->owner;
+        return ZKL_GATE_LOOK;
+    }
+
+    zkl_gate_tell(gate, zkl_claim_forsake);
+
+    return ZKL_GATE_GONE;
 }
 
 
