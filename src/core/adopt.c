@@ -157,7 +157,7 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
 
     uint32_t      n;
     ngx_int_t     rc;
-    ngx_uint_t    open, ended, lease;
+    ngx_uint_t    ended, lease;
     zkl_cell_t   *cell;
     zkl_zone_t   *zone;
 
@@ -169,7 +169,20 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         return;
     }
 
-    open = (record->state == ZKL_RECORD_OPEN);
+    if (record->state == ZKL_RECORD_OPEN) {
+
+        /*
+         * The session was over before the worker died; or the record had moved
+         * to the slot of a successor that died or left before handing the chunk
+         * over.  The claim is durable, and the session that counts the lease
+         * next makes another record.
+         */
+
+        zkl_record_ending(cell, ZKL_ENDING_FORSAKEN);
+        zkl_record_free(zone, n);
+        return;
+    }
+
     ended = (record->state == ZKL_RECORD_ENDED);
     lease = (record->state == ZKL_RECORD_HELD && !record->bound);
 
@@ -180,28 +193,21 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         zkl_record_let_go(cell);
     }
 
-    if (!open && !lease && !record->durable && (!ended || record->seq == -1)) {
+    if (!lease && !record->durable && (!ended || record->seq == -1)) {
         zkl_adopt_delete(adoption->worker, record, path);
         zkl_record_end(zone, n);
         return;
     }
 
-    /*
-     * Open: the session was over before the worker died; or the record had
-     * moved to the slot of a successor that died or left before handing the
-     * chunk over.  The claim is durable, and the session that counts the lease
-     * next makes another record.  BUSY: the worker has found the entry, and has
-     * a claim.
-     */
-
-    rc = open ? NGX_BUSY
-              : zkl_claim_adopt(adoption->worker, path, record, !lease,
-                                adoption);
+    rc = zkl_claim_adopt(adoption->worker, path, record, !lease, adoption);
 
     if (rc == NGX_OK) {
         adoption->nclaims++;
 
     } else if (rc == NGX_BUSY) {
+
+        /* the worker has found the entry, and has a claim */
+
         zkl_record_ending(cell, ZKL_ENDING_FORSAKEN);
         zkl_record_free(zone, n);
 

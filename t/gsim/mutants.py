@@ -1241,7 +1241,7 @@ MUTANTS = [
 
     ('an open record is that of a claim to delete',
      'core/adopt.c:zkl_adopt_record',
-     'open = (record->state == ZKL_RECORD_OPEN);', 'open = 0;', 12000),
+     'if (record->state == ZKL_RECORD_OPEN) {', 'if (0) {', 12000),
 
     ('an adopted claim has the number of its record in its name',
      'core/claim.c:zkl_claim_adopt', 'child.id.record = record->named;', '',
