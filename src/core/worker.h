@@ -18,6 +18,7 @@
 #include "zk/session.h"
 
 
+/* queues of subscriptions */
 #define ZKL_SUBS                       256
 
 
@@ -165,8 +166,9 @@ struct zkl_worker_s {
                                                    and not heard again since */
     unsigned                           leaving:1;
     unsigned                           unlisted:1;  /* a list of all gates is
-                                                       due, or */
-    unsigned                           listing:1;   /* under way */
+                                                       due */
+    unsigned                           listing:1;   /* such a list is under
+                                                       way */
     unsigned                           persistent:1;    /* the server has no
                                                            containers */
 };

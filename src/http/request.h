@@ -82,8 +82,8 @@ typedef struct {
                                                        locks; NULL: the own */
     ngx_flag_t                         durable;
     ngx_flag_t                         admin;
-    ngx_http_handler_pt                handler;     /* of the location, and */
-    ngx_str_t                         *directive;   /* what has set it */
+    ngx_http_handler_pt                handler;     /* of the location */
+    ngx_str_t                         *directive;   /* which has set handler */
     ngx_str_t                          page;        /* of zk_lock_page */
     ngx_uint_t                         layout;
 

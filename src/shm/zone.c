@@ -153,8 +153,8 @@ zkl_zone_adopt(zkl_zone_t *home)
 
 
 /*
- * Takes a free slot, or the slot of a process that is gone.  If no home is
- * known yet, the slot is the home.
+ * Takes a free slot or, with orphan, the slot of a process that is gone.  If no
+ * home is known yet, the slot is the home.
  */
 
 static ngx_int_t
@@ -168,7 +168,7 @@ zkl_zone_take(zkl_zone_t *zone, ngx_uint_t orphan)
         slot = &zone->map->slots[i];
         keeper = slot->keeper;
 
-        if ((keeper == ZKL_FREE) == orphan
+        if ((keeper != ZKL_FREE) != orphan
             || !zkl_layout_dead(keeper, 0)
             || !ngx_atomic_cmp_set(&slot->keeper, keeper, zkl_layout_self()))
         {
