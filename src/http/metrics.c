@@ -47,8 +47,9 @@ static const char  *ngx_http_zk_lock_types[] = {
 
 
 /*
- * The words of $zk_lock_outcome, behind two for requests without such a word,
- * and "refused", which is also that of zk_lock_require.
+ * The words of $zk_lock_outcome, and two for requests that have no such word:
+ * "invalid" if the request was not served, and "passed" if zk_lock_require was
+ * met.  A request that did not meet zk_lock_require is "refused", too.
  */
 
 static const char  *ngx_http_zk_lock_words[] = {
