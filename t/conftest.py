@@ -62,9 +62,9 @@ def pytest_configure(config):
 
 
 # the files that take longest: in a parallel run these come first
-LONGEST = ["test_rolling", "test_repeats", "test_holds", "test_streams",
-           "test_allocations", "test_conf_examples", "test_zk_lock",
-           "test_strangers", "test_seats"]
+LONGEST = ["test_rolling", "test_grace", "test_repeats", "test_holds",
+           "test_streams", "test_allocations", "test_conf_examples",
+           "test_zk_lock", "test_strangers", "test_seats"]
 
 
 def pytest_collection_modifyitems(items):
