@@ -137,12 +137,16 @@ struct zkl_gate_s {
 };
 
 
-/* what a state sends, and the length of the name: the gate's or directory's */
+/* what a state sends, and the states that the answers lead to */
 
 typedef struct {
     zkl_op_e                       type;
-    size_t                         len;
-} zkl_gate_op_t;
+    size_t                         len;         /* of the name: the gate's or
+                                                   the directory's */
+    zkl_gate_state_e               done;        /* after OK */
+    zkl_rc_e                       rc;          /* another answer that leads */
+    zkl_gate_state_e               other;       /* on, and where to */
+} zkl_gate_step_t;
 
 
 /* what an entry says */
@@ -163,7 +167,6 @@ static void zkl_gate_entry(zkl_id_t id, u_char *buf);
 static void zkl_gate_state(zkl_gate_t *gate, zkl_gate_state_e state);
 static void zkl_gate_go(zkl_gate_t *gate);
 static void zkl_gate_handler(zkl_op_t *op);
-static zkl_gate_state_e zkl_gate_looked(zkl_gate_t *gate, zkl_op_t *op);
 static void zkl_gate_tell(zkl_gate_t *gate, void (*tell)(zkl_claim_t *claim));
 static void zkl_gate_anew(zkl_claim_t *claim);
 static void zkl_gate_again(zkl_gate_t *gate, zkl_gate_state_e state);
@@ -191,6 +194,36 @@ static ngx_str_t *zkl_custody_lists(ngx_str_t *names, ngx_uint_t n,
     const u_char *name, size_t len);
 static int ngx_libc_cdecl zkl_custody_compare(const void *one,
     const void *two);
+
+
+static const zkl_gate_step_t  zkl_gate_steps[] = {
+
+    /* GONE: sends nothing */
+    { 0, 0, 0, 0, 0 },
+
+    /* DUE */
+    { ZKL_OP_GATE, ZKL_GATE_LEN, ZKL_GATE_COUNT, ZKL_EXISTS, ZKL_GATE_LOOK },
+
+    /* LEFT */
+    { ZKL_OP_DELETE, ZKL_GATE_LEN, ZKL_GATE_GONE, ZKL_NO_NODE, ZKL_GATE_GONE },
+
+    /* NEW */
+    { ZKL_OP_PERSISTENT, ZKL_LEASES_LEN, ZKL_GATE_COUNT,
+      ZKL_EXISTS, ZKL_GATE_COUNT },
+
+    /* LOOK: GONE only if the read shows another session */
+    { ZKL_OP_GET, ZKL_GATE_LEN, ZKL_GATE_GONE, ZKL_NO_NODE, ZKL_GATE_DUE },
+
+    /* COUNT */
+    { ZKL_OP_SET, ZKL_LEASES_LEN, ZKL_GATE_LIST, ZKL_NO_NODE, ZKL_GATE_LEFT },
+
+    /* EMPTY */
+    { ZKL_OP_DELETE, ZKL_LEASES_LEN, ZKL_GATE_LEFT,
+      ZKL_NO_NODE, ZKL_GATE_LEFT },
+
+    /* LIST */
+    { ZKL_OP_LIST, ZKL_LEASES_LEN, ZKL_GATE_READ, ZKL_NO_NODE, ZKL_GATE_LEFT }
+};
 
 
 void
@@ -594,20 +627,10 @@ zkl_gate_state(zkl_gate_t *gate, zkl_gate_state_e state)
 static void
 zkl_gate_go(zkl_gate_t *gate)
 {
-    ngx_str_t       name;
-    zkl_op_t       *op;
-    zkl_session_t  *session;
-
-    static const zkl_gate_op_t  sends[] = {
-        { 0, 0 },                                   /* GONE: none */
-        { ZKL_OP_GATE, ZKL_GATE_LEN },              /* DUE */
-        { ZKL_OP_DELETE, ZKL_GATE_LEN },            /* LEFT */
-        { ZKL_OP_PERSISTENT, ZKL_LEASES_LEN },      /* NEW */
-        { ZKL_OP_GET, ZKL_GATE_LEN },               /* LOOK */
-        { ZKL_OP_SET, ZKL_LEASES_LEN },             /* COUNT */
-        { ZKL_OP_DELETE, ZKL_LEASES_LEN },          /* EMPTY */
-        { ZKL_OP_LIST, ZKL_LEASES_LEN }             /* LIST */
-    };
+    ngx_str_t               name;
+    zkl_op_t               *op;
+    zkl_session_t          *session;
+    const zkl_gate_step_t  *step;
 
     session = gate->worker->session;
 
@@ -620,10 +643,12 @@ zkl_gate_go(zkl_gate_t *gate)
         return;
     }
 
-    name.data = gate->name.data;
-    name.len = sends[gate->state].len;
+    step = &zkl_gate_steps[gate->state];
 
-    op = zkl_op_new(session, sends[gate->state].type, &zkl_gates, &name, NULL);
+    name.data = gate->name.data;
+    name.len = step->len;
+
+    op = zkl_op_new(session, step->type, &zkl_gates, &name, NULL);
     if (op == NULL) {
         /* the sweep tries again */
         return;
@@ -642,101 +667,84 @@ zkl_gate_go(zkl_gate_t *gate)
 static void
 zkl_gate_handler(zkl_op_t *op)
 {
-    zkl_gate_t        *gate;
-    zkl_worker_t      *worker;
-    zkl_gate_state_e   next;
+    zkl_gate_t             *gate;
+    zkl_worker_t           *worker;
+    zkl_gate_state_e        next;
+    const zkl_gate_step_t  *step;
 
     gate = op->data;
     gate->op = NULL;
 
     worker = gate->worker;
+    step = &zkl_gate_steps[gate->state];
     next = gate->state;
 
-    switch (gate->state) {
+    if (op->rc == ZKL_OK) {
+        next = step->done;
 
-    case ZKL_GATE_NEW:
+        switch (gate->state) {
 
-        if (op->rc == ZKL_OK) {
+        case ZKL_GATE_NEW:
 
             /* how often the gate was taken over before is not known */
 
             zkl_gate_tell(gate, zkl_gate_anew);
-        }
+            break;
 
-        if (op->rc == ZKL_OK || op->rc == ZKL_EXISTS) {
-            next = ZKL_GATE_COUNT;
-        }
+        case ZKL_GATE_LOOK:
 
-        break;
+            if (op->owner == worker->zone->own->key.id) {
 
-    case ZKL_GATE_DUE:
+                /* the answer to the create was lost */
 
-        if (op->rc == ZKL_OK) {
-            next = ZKL_GATE_COUNT;
+                next = ZKL_GATE_COUNT;
 
-        } else if (op->rc == ZKL_EXISTS) {
-            next = ZKL_GATE_LOOK;
-        }
-
-        break;
-
-    case ZKL_GATE_LOOK:
-
-        if (op->rc == ZKL_NO_NODE) {
-            next = ZKL_GATE_DUE;
-
-        } else if (op->rc == ZKL_OK) {
-            next = zkl_gate_looked(gate, op);
-
-            if (next == ZKL_GATE_LOOK) {
+            } else if (op->owner == gate->former
+                       || zkl_adopt_has(worker, op->owner)
+                       || (op->owner != gate->seen
+                           && !ngx_queue_empty(&gate->claims)))
+            {
+                gate->seen = op->owner;
                 gate->failures = 0;
                 gate->due = ngx_current_msec + ZKL_CUSTODY_BEHIND;
                 return;
+
+            } else {
+                /* another session counts the leases */
+
+                zkl_gate_tell(gate, zkl_claim_forsake);
             }
-        }
 
-        break;
+            break;
 
-    case ZKL_GATE_COUNT:
-    case ZKL_GATE_LIST:
+        case ZKL_GATE_COUNT:
+            gate->term = (uint32_t) op->version;
+            break;
 
-        if (op->rc == ZKL_OK && gate->state == ZKL_GATE_LIST) {
+        case ZKL_GATE_LIST:
             zkl_gate_listed(gate, op);
             return;
+
+        default:
+            break;
         }
 
-        if (op->rc == ZKL_OK) {
-            gate->term = (uint32_t) op->version;
-            next = ZKL_GATE_LIST;
+    } else if (op->rc == step->rc) {
+        next = step->other;
 
-        } else if (op->rc == ZKL_NO_NODE) {
-            next = zkl_gate_used(gate) ? ZKL_GATE_NEW : ZKL_GATE_LEFT;
-        }
+    } else if (op->rc == ZKL_REFUSED && gate->state == ZKL_GATE_EMPTY) {
 
-        break;
+        /* the directory is not empty */
 
-    case ZKL_GATE_EMPTY:
+        zkl_gate_again(gate, ZKL_GATE_LIST);
+        return;
+    }
 
-        if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE) {
-            next = ZKL_GATE_LEFT;
+    if (next == ZKL_GATE_LEFT && zkl_gate_used(gate)) {
 
-        } else if (op->rc == ZKL_REFUSED) {
+        /* a client has removed the directory */
 
-            /* the directory is not empty */
-
-            zkl_gate_again(gate, ZKL_GATE_LIST);
-            return;
-        }
-
-        break;
-
-    default: /* ZKL_GATE_LEFT */
-
-        if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE) {
-            next = ZKL_GATE_GONE;
-        }
-
-        break;
+        next = ZKL_GATE_NEW;
     }
 
     if (next != gate->state) {
@@ -760,36 +768,6 @@ zkl_gate_handler(zkl_op_t *op)
 
         zkl_worker_tell_claims(worker, zkl_claim_gated);
     }
-}
-
-
-/*
- * A session has the gate: this one, if the answer to the create was lost; or
- * another one, which counts the leases.  LOOK: the gate is read once more.
- */
-
-static zkl_gate_state_e
-zkl_gate_looked(zkl_gate_t *gate, zkl_op_t *op)
-{
-    zkl_key_t      key;
-    zkl_worker_t  *worker;
-
-    worker = gate->worker;
-
-    if (zkl_zone_key(worker->zone, &key) == NGX_OK && op->owner == key.id) {
-        return ZKL_GATE_COUNT;
-    }
-
-    if (op->owner == gate->former || zkl_adopt_has(worker, op->owner)
-        || (op->owner != gate->seen && !ngx_queue_empty(&gate->claims)))
-    {
-        gate->seen = op->owner;
-        return ZKL_GATE_LOOK;
-    }
-
-    zkl_gate_tell(gate, zkl_claim_forsake);
-
-    return ZKL_GATE_GONE;
 }
 
 

@@ -1148,8 +1148,8 @@ MUTANTS = [
      '} else if (op->rc == ZKL_NO_NODE) {', '} else if (0) {', 12000),
 
     ('a gate whose create got no answer is another session\'s',
-     'core/custody.c:zkl_gate_looked', '&& op->owner == key.id)', '&& 0)',
-     12000),
+     'core/custody.c:zkl_gate_handler',
+     'if (op->owner == worker->zone->own->key.id) {', 'if (0) {', 12000),
 
     ('the list of the gates is not tried again',
      'core/custody.c:zkl_custody_gates_handler',
