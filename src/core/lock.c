@@ -58,8 +58,6 @@
 
 
 static void zkl_lock_unpost(zkl_lock_t *lock);
-static ngx_int_t zkl_lock_read(zkl_lock_t *lock, zkl_op_t **under_way,
-    zkl_op_e type, ngx_str_t *name, ngx_uint_t watch, zkl_op_pt handler);
 static void zkl_lock_resolve(zkl_lock_t *lock);
 static ngx_int_t zkl_lock_step(zkl_lock_t *lock);
 static ngx_int_t zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter);
@@ -81,8 +79,6 @@ static void zkl_lock_watch_parent_handler(zkl_op_t *op);
 static void zkl_lock_bumped(zkl_lock_t *lock);
 static void zkl_lock_tell_bumped(zkl_lock_t *lock);
 static void zkl_lock_reread_handler(ngx_event_t *ev);
-static zkl_other_t *zkl_lock_other(zkl_lock_t *lock, zkl_origin_e origin,
-    zkl_id_t *id, ngx_str_t *name);
 static ngx_int_t zkl_lock_watch(zkl_lock_t *lock, zkl_other_t *other);
 static ngx_uint_t zkl_lock_trusts(zkl_record_t *record);
 static void zkl_lock_watch_handler(zkl_op_t *op);
@@ -350,12 +346,7 @@ zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim))
 }
 
 
-/*
- * Reads the lock's znode or a child, unless such a read is under way; handler
- * calls zkl_lock_op_end().  NGX_ERROR: no memory.
- */
-
-static ngx_int_t
+ngx_int_t
 zkl_lock_read(zkl_lock_t *lock, zkl_op_t **under_way, zkl_op_e type,
     ngx_str_t *name, ngx_uint_t watch, zkl_op_pt handler)
 {
@@ -441,20 +432,12 @@ zkl_lock_session_over(zkl_lock_t *lock)
 void
 zkl_lock_discard(zkl_lock_t *lock)
 {
-    ngx_queue_t  *q;
-
     lock->worker->nidle -= (lock->nclaims == 0);
 
     zkl_view_forget(&lock->view, zkl_lock_gone, lock);
     zkl_view_free(&lock->view);
 
-    while (!ngx_queue_empty(&lock->claims)) {
-        q = ngx_queue_head(&lock->claims);
-        ngx_queue_remove(q);
-
-        zkl_claim_discard(ngx_queue_data(q, zkl_claim_t, queue));
-    }
-
+    zkl_lock_tell(lock, zkl_claim_discard);
     zkl_lock_unpost(lock);
 
     if (lock->soon.timer_set) {
@@ -482,7 +465,7 @@ zkl_lock_discard(zkl_lock_t *lock)
 void
 zkl_lock_sweep(zkl_lock_t *lock)
 {
-    ngx_uint_t    n, holders, others, listeners, all;
+    ngx_uint_t    n, holders, others, listeners;
     ngx_queue_t  *q, *next;
     zkl_entry_t  *entry;
     zkl_claim_t  *claim;
@@ -535,8 +518,6 @@ zkl_lock_sweep(zkl_lock_t *lock)
         lock->waits = 0;
     }
 
-    all = (lock->nkeen != 0 || lock->node);
-
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
          q = next)
@@ -544,7 +525,7 @@ zkl_lock_sweep(zkl_lock_t *lock)
         next = ngx_queue_next(q);
         claim = ngx_queue_data(q, zkl_claim_t, queue);
 
-        if (!all && claim->state == ZKL_WAIT) {
+        if (claim->state == ZKL_WAIT && lock->nkeen == 0 && !lock->node) {
             break;
         }
 
@@ -965,11 +946,12 @@ zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter)
 static ngx_int_t
 zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter)
 {
-    int64_t       seq;
-    ngx_int_t     rc;
-    zkl_claim_t  *claim;
-    zkl_other_t  *other;
-    zkl_record_t  record;
+    int64_t          seq;
+    ngx_int_t        rc;
+    zkl_claim_t     *claim;
+    zkl_entry_t     *entry;
+    zkl_record_t     record;
+    zkl_observed_t   observed;
 
     claim = zkl_claim_of(waiter);
     seq = lock->view.complete_through + 1;
@@ -999,16 +981,20 @@ zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter)
         return NGX_DECLINED;
     }
 
-    other = zkl_lock_other(lock, ZKL_SIBLING, &record.id, NULL);
-    if (other == NULL) {
+    ngx_memzero(&observed, sizeof(zkl_observed_t));
+    observed.origin = ZKL_SIBLING;
+    observed.id = record.id;
+
+    entry = zkl_lock_make_other(lock, &observed);
+    if (entry == NULL) {
         return NGX_AGAIN;
     }
 
-    other->entry.seq = seq;
-    other->entry.mode = record.mode;
-    other->entry.who = zkl_name_who(&record.id);
+    entry->seq = seq;
+    entry->mode = record.mode;
+    entry->who = zkl_name_who(&record.id);
 
-    zkl_view_learn(&lock->view, &other->entry);
+    zkl_view_learn(&lock->view, entry);
 
     return NGX_OK;
 }
@@ -1150,14 +1136,11 @@ zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed)
     zkl_child_t    child;
     zkl_claim_t   *claim;
     zkl_found_e    found;
-    zkl_worker_t  *worker;
     zkl_record_t   record;
 
     if (zkl_name_child_read(&child, (char *) name->data, name->len) != 0) {
         return 0;
     }
-
-    worker = lock->worker;
 
     ngx_memzero(observed, sizeof(zkl_observed_t));
     observed->seq = child.seq;
@@ -1167,18 +1150,15 @@ zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed)
     observed->origin = ZKL_FOREIGN;
     observed->id = child.id;
 
-    claim = NULL;
+    claim = child.has_id
+            ? zkl_claim_find(lock->worker, &child.id, &lock->sn.str) : NULL;
     found = ZKL_FOUND_NOTHING;
-
-    if (child.has_id) {
-        claim = zkl_claim_find(worker, &child.id, &lock->sn.str);
-    }
 
     if (claim != NULL) {
         zkl_claim_observed(claim, observed);
 
     } else if (child.has_id) {
-        found = zkl_record_read(worker->zone, &child.id, &lock->sn.str,
+        found = zkl_record_read(lock->worker->zone, &child.id, &lock->sn.str,
                                 &record);
     }
 
@@ -1215,17 +1195,37 @@ zkl_lock_who(zkl_child_t *child, ngx_str_t *name)
 }
 
 
+/*
+ * Makes a foreign claim with a name, which is copied, or a sibling's claim with
+ * an id; the claim is not in the view yet.  NULL: no memory.
+ */
+
 static zkl_entry_t *
 zkl_lock_make_other(void *data, zkl_observed_t *observed)
 {
     zkl_lock_t  *lock = data;
 
+    size_t        len;
+    ngx_str_t    *name;
     zkl_other_t  *other;
 
-    other = zkl_lock_other(lock, observed->origin, &observed->id,
-                           observed->data);
+    name = observed->data;
+    len = (observed->origin == ZKL_FOREIGN) ? name->len : 0;
+
+    other = ngx_calloc(sizeof(zkl_other_t) + len, lock->worker->log);
     if (other == NULL) {
         return NULL;
+    }
+
+    other->lock = lock;
+    other->sub.handler = zkl_lock_sub_handler;
+    other->entry.origin = observed->origin;
+    other->id = observed->id;
+
+    if (len != 0) {
+        other->name.len = len;
+        other->name.data = (u_char *) other + sizeof(zkl_other_t);
+        ngx_memcpy(other->name.data, name->data, len);
     }
 
     if (observed->misnumbered
@@ -1234,8 +1234,7 @@ zkl_lock_make_other(void *data, zkl_observed_t *observed)
         ngx_log_error(NGX_LOG_WARN, lock->worker->log, 0,
                       "\"%V\" in \"%V\" has a number that ZooKeeper has not "
                       "given: somebody made the znode by name, and it blocks "
-                      "all claims until it is deleted", observed->data,
-                      &lock->sn.str);
+                      "all claims until it is deleted", name, &lock->sn.str);
     }
 
     return &other->entry;
@@ -1722,40 +1721,6 @@ zkl_lock_claim_changed(zkl_lock_t *lock, ngx_str_t *name, ngx_uint_t deleted)
  * of a foreign claim.  If the zone cannot tell, because the worker is dead or
  * stopped, the sibling's claim becomes foreign, and is never a sibling's again.
  */
-
-
-/*
- * Makes a foreign claim with a name, which is copied, or a sibling's claim with
- * an id; the claim is not in the view yet.  NULL: no memory.
- */
-
-static zkl_other_t *
-zkl_lock_other(zkl_lock_t *lock, zkl_origin_e origin, zkl_id_t *id,
-    ngx_str_t *name)
-{
-    size_t        len;
-    zkl_other_t  *other;
-
-    len = (origin == ZKL_FOREIGN) ? name->len : 0;
-
-    other = ngx_calloc(sizeof(zkl_other_t) + len, lock->worker->log);
-    if (other == NULL) {
-        return NULL;
-    }
-
-    other->lock = lock;
-    other->sub.handler = zkl_lock_sub_handler;
-    other->entry.origin = origin;
-    other->id = *id;
-
-    if (len != 0) {
-        other->name.len = len;
-        other->name.data = (u_char *) other + sizeof(zkl_other_t);
-        ngx_memcpy(other->name.data, name->data, len);
-    }
-
-    return other;
-}
 
 
 /*

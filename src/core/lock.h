@@ -238,6 +238,13 @@ void zkl_lock_sweep(zkl_lock_t *lock);
 /* For the other files of core. */
 
 
+/*
+ * Reads the lock's znode or a child, unless such a read is under way; handler
+ * calls zkl_lock_op_end().  NGX_ERROR: no memory.
+ */
+ngx_int_t zkl_lock_read(zkl_lock_t *lock, zkl_op_t **under_way, zkl_op_e type,
+    ngx_str_t *name, ngx_uint_t watch, zkl_op_pt handler);
+
 /* Calls tell for each claim; tell may end that claim. */
 void zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim));
 

@@ -39,8 +39,6 @@
 
 static u_char *zkl_names_copy(u_char *p, ngx_str_t *text);
 static void zkl_names_timer_handler(ngx_event_t *ev);
-static ngx_uint_t zkl_names_turn(zkl_names_t *names);
-static void zkl_names_unwait(zkl_names_t *names);
 static void zkl_names_root_handler(zkl_op_t *op);
 static ngx_int_t zkl_names_keep(zkl_names_t *names, zkl_op_t *op);
 static int ngx_libc_cdecl zkl_names_by_bytes(const void *one,
@@ -50,17 +48,12 @@ static ngx_uint_t zkl_names_begins(ngx_str_t *name, ngx_str_t *prefix,
     size_t len);
 static void zkl_names_go(zkl_names_t *names);
 static ngx_uint_t zkl_names_next(zkl_names_t *names);
-static ngx_int_t zkl_names_look(zkl_names_t *names);
 static void zkl_names_look_handler(zkl_call_t *call, zkl_answer_e answer);
-static ngx_int_t zkl_names_take(zkl_names_t *names, zkl_named_t *named,
-    zkl_call_t *call);
 static ngx_int_t zkl_names_full(zkl_names_t *names, zkl_named_t *named,
     zkl_call_t *call);
-static ngx_uint_t zkl_names_choose(zkl_names_t *names, zkl_named_t *named,
+static ngx_int_t zkl_names_take(zkl_names_t *names, zkl_named_t *named,
     zkl_call_t *call);
 static ngx_uint_t zkl_names_owns(zkl_names_t *names, zkl_info_t *info);
-static ngx_int_t zkl_names_describe(zkl_names_t *names, zkl_named_t *named,
-    zkl_call_t *call, ngx_uint_t n);
 static void zkl_names_cut(zkl_names_t *names);
 static int ngx_libc_cdecl zkl_names_by_rank(const void *one, const void *two);
 static void zkl_names_forget_infos(zkl_named_t *named);
@@ -93,9 +86,8 @@ zkl_names(zkl_worker_t *worker, zkl_names_question_t *question)
     (void) zkl_names_copy(p, &asked->owner);
 
     names->worker = worker;
-    names->type = (asked->holders || asked->owned
-                   || asked->sort == ZKL_NAMES_BY_SINCE)
-                  ? ZKL_HOLDERS : ZKL_COUNT;
+    names->judged = (asked->owned || asked->sort == ZKL_NAMES_BY_SINCE);
+    names->type = (asked->holders || names->judged) ? ZKL_HOLDERS : ZKL_COUNT;
     names->max = (asked->owned || asked->sort != ZKL_NAMES_BY_NAME)
                  ? ZKL_NAMES_SEARCH_MAX : ZKL_NAMES_MAX;
     names->until = ngx_current_msec + asked->timeout;
@@ -107,16 +99,14 @@ zkl_names(zkl_worker_t *worker, zkl_names_question_t *question)
     /* a question that has not begun yet may still get free turns */
 
     if (worker->nsearches + worker->nsearching
-        < ZKL_NAMES_TURNS + ZKL_NAMES_WAITING)
+        >= ZKL_NAMES_TURNS + ZKL_NAMES_WAITING)
     {
-        names->waits = 1;
-        worker->nsearches++;
-        ngx_queue_insert_tail(&worker->searches, &names->queue);
-
-    } else {
         names->busy = 1;
         names->until = ngx_current_msec;
     }
+
+    worker->nsearches++;
+    ngx_queue_insert_tail(&worker->searches, &names->queue);
 
     ngx_post_event(&names->timer, &ngx_posted_events);
 
@@ -143,12 +133,13 @@ zkl_names_copy(u_char *p, ngx_str_t *text)
 static void
 zkl_names_timer_handler(ngx_event_t *ev)
 {
-    zkl_op_t       *op;
-    zkl_names_t    *names;
-    zkl_session_t  *session;
+    zkl_op_t      *op;
+    ngx_uint_t     turns;
+    zkl_names_t   *names;
+    zkl_worker_t  *worker;
 
     names = ngx_queue_data(ev, zkl_names_t, timer);
-    session = names->worker->session;
+    worker = names->worker;
 
     if ((ngx_msec_int_t) (names->until - ngx_current_msec) <= 0) {
         zkl_names_tell(names, names->busy ? ZKL_CALL_BUSY
@@ -158,11 +149,36 @@ zkl_names_timer_handler(ngx_event_t *ev)
 
     ngx_add_timer(ev, ZKL_NAMES_TICK);
 
-    if (names->begun || !zkl_session_ready(session) || !zkl_names_turn(names)) {
+    if (names->op != NULL || names->nnamed != 0
+        || !zkl_session_ready(worker->session))
+    {
         return;
     }
 
-    op = zkl_op_new(session, ZKL_OP_LIST, &names->asked.root, NULL, NULL);
+    if (names->turns == 0) {
+
+        turns = (names->type == ZKL_COUNT
+                 && names->asked.sort == ZKL_NAMES_BY_NAME)
+                ? 1 : ZKL_NAMES_SEARCH;
+
+        names->busy = (&names->queue != ngx_queue_head(&worker->searches)
+                       || worker->nsearching + turns > ZKL_NAMES_TURNS);
+
+        if (names->busy) {
+            return;
+        }
+
+        ngx_queue_remove(&names->queue);
+        worker->nsearches--;
+
+        names->turns = turns;
+        worker->nsearching += turns;
+
+        zkl_names_wake(worker);
+    }
+
+    op = zkl_op_new(worker->session, ZKL_OP_LIST, &names->asked.root, NULL,
+                    NULL);
     if (op == NULL) {
         zkl_names_tell(names, ZKL_CALL_FAILED);
         return;
@@ -174,56 +190,8 @@ zkl_names_timer_handler(ngx_event_t *ev)
     op->turn = ZKL_TURN_LOOK;
 
     names->op = op;
-    names->begun = 1;
 
     zkl_session_send(op);
-}
-
-
-/* Whether the question has its turns, perhaps from now on. */
-
-static ngx_uint_t
-zkl_names_turn(zkl_names_t *names)
-{
-    ngx_uint_t     turns;
-    zkl_worker_t  *worker;
-
-    worker = names->worker;
-
-    if (names->turns != 0) {
-        return 1;
-    }
-
-    turns = (names->type == ZKL_COUNT
-             && names->asked.sort == ZKL_NAMES_BY_NAME)
-            ? 1 : ZKL_NAMES_SEARCH;
-
-    names->busy = (&names->queue != ngx_queue_head(&worker->searches)
-                   || worker->nsearching + turns > ZKL_NAMES_TURNS);
-
-    if (names->busy) {
-        return 0;
-    }
-
-    zkl_names_unwait(names);
-
-    names->turns = turns;
-    worker->nsearching += turns;
-
-    zkl_names_wake(worker);
-
-    return 1;
-}
-
-
-static void
-zkl_names_unwait(zkl_names_t *names)
-{
-    if (names->waits) {
-        names->waits = 0;
-        names->worker->nsearches--;
-        ngx_queue_remove(&names->queue);
-    }
 }
 
 
@@ -265,7 +233,6 @@ zkl_names_root_handler(zkl_op_t *op)
     case ZKL_UNSENT:
     case ZKL_UNKNOWN:
         /* the timer has the list sent again */
-        names->begun = 0;
         break;
 
     case ZKL_NO_AUTH:
@@ -309,14 +276,10 @@ zkl_names_keep(zkl_names_t *names, zkl_op_t *op)
     for (i = 0; i < op->nchildren; i++) {
         name = &op->children[i];
 
-        if (last != NULL
-            && ngx_memn2cmp(name->data, last->data, name->len, last->len) > 0)
+        if ((last != NULL
+             && ngx_memn2cmp(name->data, last->data, name->len, last->len) > 0)
+            || !zkl_names_wanted(names, name))
         {
-            names->more = 1;
-            continue;
-        }
-
-        if (!zkl_names_wanted(names, name)) {
             continue;
         }
 
@@ -431,12 +394,48 @@ zkl_names_begins(ngx_str_t *name, ngx_str_t *prefix, size_t len)
 static void
 zkl_names_go(zkl_names_t *names)
 {
+    u_char           path[ZKL_PATH_MAX];
+    ngx_str_t        str;
+    zkl_named_t     *named;
+    ngx_msec_int_t   left;
+    zkl_question_t   question;
+
     while (names->nlooks < ZKL_NAMES_LISTS && zkl_names_next(names)) {
 
-        if (zkl_names_look(names) != NGX_OK) {
+        named = &names->named[names->nlooked];
+
+        /* zkl_names_wanted() leaves out the names that are too long */
+
+        str.data = path;
+        str.len = ngx_sprintf(path, "%V%s%V", &names->asked.root,
+                              (names->asked.root.len > 1) ? "/" : "",
+                              &named->name)
+                  - path;
+
+        ngx_memzero(&question, sizeof(zkl_question_t));
+
+        left = (ngx_msec_int_t) (names->until - ngx_current_msec);
+
+        /* the full name is in the claim data of a holder */
+
+        question.type = zkl_name_hash_check((char *) named->name.data,
+                                            named->name.len)
+                        ? ZKL_HOLDERS : names->type;
+        question.path = &str;
+        question.timeout = (ngx_msec_t) ngx_max(left, 1);
+        question.handler = zkl_names_look_handler;
+        question.data = named;
+
+        named->names = names;
+        named->look = zkl_call_start(names->worker, &question);
+
+        if (named->look == NULL) {
             zkl_names_tell(names, ZKL_CALL_FAILED);
             return;
         }
+
+        names->nlooks++;
+        names->nlooked++;
     }
 
     if (names->nlooks == 0) {
@@ -481,55 +480,10 @@ zkl_names_next(zkl_names_t *names)
 }
 
 
-static ngx_int_t
-zkl_names_look(zkl_names_t *names)
-{
-    u_char           path[ZKL_PATH_MAX];
-    ngx_str_t        str;
-    zkl_named_t     *named;
-    ngx_msec_int_t   left;
-    zkl_question_t   question;
-
-    named = &names->named[names->nlooked];
-
-    /* zkl_names_wanted() leaves out the names that are too long */
-
-    str.data = path;
-    str.len = ngx_sprintf(path, "%V%s%V", &names->asked.root,
-                          (names->asked.root.len > 1) ? "/" : "", &named->name)
-              - path;
-
-    ngx_memzero(&question, sizeof(zkl_question_t));
-
-    left = (ngx_msec_int_t) (names->until - ngx_current_msec);
-
-    /* the full name is in the claim data of a holder */
-
-    question.type = zkl_name_hash_check((char *) named->name.data,
-                                        named->name.len)
-                    ? ZKL_HOLDERS : names->type;
-    question.path = &str;
-    question.timeout = (ngx_msec_t) ngx_max(left, 1);
-    question.handler = zkl_names_look_handler;
-    question.data = named;
-
-    named->names = names;
-    named->look = zkl_call_start(names->worker, &question);
-
-    if (named->look == NULL) {
-        return NGX_ERROR;
-    }
-
-    names->nlooks++;
-    names->nlooked++;
-
-    return NGX_OK;
-}
-
-
 static void
 zkl_names_look_handler(zkl_call_t *call, zkl_answer_e answer)
 {
+    ngx_int_t     rc;
     zkl_names_t  *names;
     zkl_named_t  *named;
 
@@ -542,8 +496,13 @@ zkl_names_look_handler(zkl_call_t *call, zkl_answer_e answer)
     switch (answer) {
 
     case ZKL_CALL_OK:
+        rc = zkl_names_full(names, named, call);
 
-        if (zkl_names_take(names, named, call) != NGX_OK) {
+        if (rc == NGX_OK) {
+            rc = zkl_names_take(names, named, call);
+        }
+
+        if (rc == NGX_ERROR) {
             zkl_names_tell(names, ZKL_CALL_FAILED);
             return;
         }
@@ -566,61 +525,6 @@ zkl_names_look_handler(zkl_call_t *call, zkl_answer_e answer)
 }
 
 
-/* Takes what the call has found out about a lock with claims. */
-
-static ngx_int_t
-zkl_names_take(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
-{
-    ngx_int_t   rc;
-    ngx_uint_t  n;
-
-    rc = zkl_names_full(names, named, call);
-    if (rc != NGX_OK) {
-        return (rc == NGX_DECLINED) ? NGX_OK : NGX_ERROR;
-    }
-
-    named->mode = call->infos[0].child.mode;
-    named->held = call->holders;
-    named->queued = call->total - call->holders;
-    named->looked = ngx_current_msec;
-
-    names->nread += call->nknown;
-
-    n = zkl_names_choose(names, named, call);
-
-    if (names->asked.owned && n == 0) {
-        return NGX_OK;
-    }
-
-    if (names->asked.sort == ZKL_NAMES_BY_WAITING) {
-        named->rank = - (int64_t) named->queued;
-
-    } else if (names->asked.sort == ZKL_NAMES_BY_SINCE) {
-
-        /* a lock whose holders' times are unknown is the last */
-
-        named->rank = named->since ? named->since : INT64_MAX;
-    }
-
-    if (names->asked.holders
-        && zkl_names_describe(names, named, call, n) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    names->ndescribed += named->ninfos;
-    names->found[names->nfound++] = named;
-
-    if (names->asked.sort != ZKL_NAMES_BY_NAME
-        && names->ndescribed >= 2 * ZKL_NAMES_DESCRIBED_MAX)
-    {
-        zkl_names_cut(names);
-    }
-
-    return NGX_OK;
-}
-
-
 /*
  * Copies the full name of a lock whose znode has the name of a hash.
  * NGX_DECLINED: neither name has the prefix.
@@ -629,7 +533,7 @@ zkl_names_take(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
 static ngx_int_t
 zkl_names_full(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
 {
-    ngx_str_t        *prefix;
+    ngx_str_t         name, *prefix;
     ngx_uint_t        i;
     zkl_claim_data_t  cdata;
 
@@ -641,17 +545,12 @@ zkl_names_full(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
         zkl_claim_data_read(&cdata, (char *) call->infos[i].cdata.data,
                             call->infos[i].cdata.len);
 
-        if (cdata.name_len == 0) {
-            continue;
-        }
+        name.data = (u_char *) cdata.name;
+        name.len = cdata.name_len;
 
-        named->full.data = ngx_alloc(cdata.name_len, names->worker->log);
-        if (named->full.data == NULL) {
+        if (zkl_call_copy(call, &named->full, &name) != NGX_OK) {
             return NGX_ERROR;
         }
-
-        named->full.len = cdata.name_len;
-        ngx_memcpy(named->full.data, cdata.name, cdata.name_len);
     }
 
     prefix = &names->asked.prefix;
@@ -666,17 +565,24 @@ zkl_names_full(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
 }
 
 
-/* Counts the holders that count, and notes since when the lock is held. */
+/*
+ * Takes what the call has found out about a lock with claims, and copies the
+ * holders that count, ZKL_LIST_MAX at most, because the call's claims are lent.
+ */
 
-static ngx_uint_t
-zkl_names_choose(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
+static ngx_int_t
+zkl_names_take(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
 {
     ngx_uint_t   i, n;
-    zkl_info_t  *info;
+    zkl_info_t  *info, *copy;
 
-    if (names->asked.owned || names->asked.sort == ZKL_NAMES_BY_SINCE) {
-        names->partial |= (call->holders > ZKL_MEMBERS_MAX);
-    }
+    named->mode = call->infos[0].child.mode;
+    named->held = call->holders;
+    named->queued = call->total - call->holders;
+    named->looked = ngx_current_msec;
+
+    names->nread += call->nknown;
+    names->partial |= (names->judged && call->holders > ZKL_MEMBERS_MAX);
 
     for (i = 0, n = 0; i < call->nknown; i++) {
         info = &call->infos[i];
@@ -692,9 +598,56 @@ zkl_names_choose(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
         {
             named->since = info->since;
         }
+
+        if (!names->asked.holders || n > ZKL_LIST_MAX) {
+            continue;
+        }
+
+        if (n == 1) {
+            named->infos = ngx_alloc(ngx_min(call->nknown - i, ZKL_LIST_MAX)
+                                     * sizeof(zkl_info_t), call->worker->log);
+            if (named->infos == NULL) {
+                return NGX_ERROR;
+            }
+        }
+
+        copy = &named->infos[named->ninfos++];
+
+        *copy = *info;
+
+        copy->call = NULL;
+        ngx_str_null(&copy->name);
+        ngx_str_null(&copy->cdata);
+
+        if (zkl_call_copy(call, &copy->cdata, &info->cdata) != NGX_OK) {
+            return NGX_ERROR;
+        }
     }
 
-    return n;
+    if (names->asked.owned && n == 0) {
+        return NGX_OK;
+    }
+
+    if (names->asked.sort == ZKL_NAMES_BY_WAITING) {
+        named->rank = - (int64_t) named->queued;
+
+    } else if (names->asked.sort == ZKL_NAMES_BY_SINCE) {
+
+        /* a lock whose holders' times are unknown is the last */
+
+        named->rank = named->since ? named->since : INT64_MAX;
+    }
+
+    names->ndescribed += named->ninfos;
+    names->found[names->nfound++] = named;
+
+    if (names->asked.sort != ZKL_NAMES_BY_NAME
+        && names->ndescribed >= 2 * ZKL_NAMES_DESCRIBED_MAX)
+    {
+        zkl_names_cut(names);
+    }
+
+    return NGX_OK;
 }
 
 
@@ -707,8 +660,7 @@ zkl_names_owns(zkl_names_t *names, zkl_info_t *info)
 
         /* the ACL hides the claim */
 
-        names->partial |= (names->asked.owned
-                           || names->asked.sort == ZKL_NAMES_BY_SINCE);
+        names->partial |= names->judged;
 
         return !names->asked.owned;
     }
@@ -723,59 +675,6 @@ zkl_names_owns(zkl_names_t *names, zkl_info_t *info)
            && ngx_memcmp(cdata.owner, names->asked.owner.data,
                          cdata.owner_len)
               == 0;
-}
-
-
-/*
- * Copies the n holders that count, ZKL_LIST_MAX at most, because the call's
- * claims are lent.
- */
-
-static ngx_int_t
-zkl_names_describe(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call,
-    ngx_uint_t n)
-{
-    ngx_uint_t   i;
-    zkl_info_t  *info;
-
-    n = ngx_min(n, ZKL_LIST_MAX);
-
-    if (n == 0) {
-        return NGX_OK;
-    }
-
-    named->infos = ngx_alloc(n * sizeof(zkl_info_t), call->worker->log);
-    if (named->infos == NULL) {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; named->ninfos < n; i++) {
-
-        if (!zkl_names_owns(names, &call->infos[i])) {
-            continue;
-        }
-
-        info = &named->infos[named->ninfos++];
-
-        *info = call->infos[i];
-
-        info->call = NULL;
-        ngx_str_null(&info->name);
-
-        if (info->cdata.len == 0) {
-            continue;
-        }
-
-        info->cdata.data = ngx_alloc(info->cdata.len, call->worker->log);
-        if (info->cdata.data == NULL) {
-            return NGX_ERROR;
-        }
-
-        ngx_memcpy(info->cdata.data, call->infos[i].cdata.data,
-                   info->cdata.len);
-    }
-
-    return NGX_OK;
 }
 
 
@@ -884,7 +783,10 @@ zkl_names_leave(void *data)
     ngx_free(names->named);
     ngx_free(names->found);
 
-    zkl_names_unwait(names);
+    if (names->turns == 0) {
+        ngx_queue_remove(&names->queue);
+        names->worker->nsearches--;
+    }
 
     names->worker->nsearching -= names->turns;
 

@@ -94,7 +94,8 @@ struct zkl_names_s {
     ngx_uint_t                         max;     /* names to look at */
     zkl_call_e                         type;    /* of a look */
 
-    ngx_queue_t                        queue;   /* worker->searches, if waits */
+    ngx_queue_t                        queue;   /* worker->searches, without a
+                                                   turn */
     ngx_uint_t                         turns;   /* that the question has */
 
     zkl_op_t                          *op;      /* the list of the root, or
@@ -114,12 +115,10 @@ struct zkl_names_s {
     ngx_uint_t                         nread;   /* claims */
     ngx_uint_t                         ndescribed;  /* claims of found */
 
-    unsigned                           waits:1; /* for turns */
+    unsigned                           judged:1;    /* what is found depends on
+                                                       the holders */
     unsigned                           busy:1;      /* other questions have
                                                        all turns */
-    unsigned                           begun:1;     /* the root's list was sent,
-                                                       and is not to be sent
-                                                       again */
     unsigned                           more:1;  /* there are more names than
                                                    nnamed */
     unsigned                           partial:1;   /* a lock or a holder that

@@ -83,15 +83,13 @@ void
 zkl_node_turn(zkl_lock_t *lock)
 {
     ngx_queue_t  *q;
-    zkl_claim_t  *claim, *first;
+    zkl_claim_t  *claim;
 
     if (lock->waits || lock->parent != NULL || lock->making != 0
         || !zkl_session_ready(lock->worker->session))
     {
         return;
     }
-
-    first = NULL;
 
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
@@ -102,12 +100,11 @@ zkl_node_turn(zkl_lock_t *lock)
         if (claim->state != ZKL_START) {
             return;
         }
-
-        first = first ? first : claim;
     }
 
-    if (first != NULL) {
-        zkl_claim_create(first);
+    if (lock->nclaims != 0) {
+        q = ngx_queue_head(&lock->claims);
+        zkl_claim_create(ngx_queue_data(q, zkl_claim_t, queue));
     }
 }
 
@@ -120,7 +117,6 @@ zkl_node_turn(zkl_lock_t *lock)
 void
 zkl_node_exists(zkl_claim_t *claim)
 {
-    zkl_op_t    *op;
     zkl_lock_t  *lock;
 
     lock = claim->lock;
@@ -134,21 +130,12 @@ zkl_node_exists(zkl_claim_t *claim)
         return;
     }
 
-    op = zkl_op_new(lock->worker->session, ZKL_OP_GET, &lock->sn.str, NULL,
-                    NULL);
-    if (op == NULL) {
-        /* the sweep has the claim created again */
-        return;
-    }
+    /* without memory, the sweep has the claim created again */
 
-    op->watch = zkl_session_may_watch(lock->worker->session, lock->sn.str.len);
-    op->handler = zkl_node_watch_handler;
-    op->data = lock;
-
-    lock->parent = op;
-
-    lock->nops++;
-    zkl_session_send(op);
+    (void) zkl_lock_read(lock, &lock->parent, ZKL_OP_GET, NULL,
+                         zkl_session_may_watch(lock->worker->session,
+                                               lock->sn.str.len),
+                         zkl_node_watch_handler);
 }
 
 
