@@ -429,9 +429,9 @@ MUTANTS = [
      ('--restored', 100)),
 
     ('the session of an older copy goes on',
-     'zk/session.c:zkl_session_gate_set',
-     'if (version > s->sets) {',
-     'if (1) {',
+     'zk/session.c:zkl_session_landed',
+     'if (op->gate && op->version <= s->sets) {',
+     'if (0) {',
      ('--restored', 2000)),
 
     ('a release ends the holds that another session has counted',
