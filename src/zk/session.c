@@ -1750,6 +1750,12 @@ zkl_session_landed(zkl_message_t *message, void *data)
 
     if (op->watch) {
         s->watch_asked -= op->path.len + 5;
+
+        if (op->rc == ZKL_OK
+            || (op->rc == ZKL_NO_NODE && op->type == ZKL_OP_EXISTS))
+        {
+            zkl_session_watched(s, op);
+        }
     }
 
     if (op->rc == ZKL_OK && s->events != NULL) {
@@ -1783,13 +1789,6 @@ zkl_session_landed(zkl_message_t *message, void *data)
         && op->rc != ZKL_UNKNOWN)
     {
         zkl_session_rolled_back(s, op);
-    }
-
-    if (op->watch
-        && (op->rc == ZKL_OK
-            || (op->rc == ZKL_NO_NODE && op->type == ZKL_OP_EXISTS)))
-    {
-        zkl_session_watched(s, op);
     }
 
     if (op->fresh && s->committed <= op->number) {

@@ -847,11 +847,9 @@ MUTANTS = [
     ('a watch that was not set counts as asked for', 'zk/session.c',
      """    if (op->watch) {
         s->watch_asked -= op->path.len + 5;
-    }
 
-    if (op->rc == ZKL_OK && s->events != NULL) {
 """,
-     '    if (op->rc == ZKL_OK && s->events != NULL) {\n', 2000),
+     '    if (op->watch) {\n', 2000),
 
     ('the session counts from the moment at which the loop read an answer',
      'zk/session.c',
