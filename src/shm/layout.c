@@ -18,7 +18,6 @@
 
 static ngx_int_t zkl_layout_lay_out(zkl_layout_t *map, size_t size);
 static void *zkl_layout_part(uintptr_t *at, size_t size);
-static ngx_int_t zkl_layout_wakeups(zkl_layout_t *map, ngx_cycle_t *cycle);
 static void zkl_layout_cleanup(void *data);
 static ngx_atomic_uint_t zkl_layout_process(ngx_pid_t pid);
 
@@ -26,8 +25,10 @@ static ngx_atomic_uint_t zkl_layout_process(ngx_pid_t pid);
 zkl_layout_t *
 zkl_layout_make(ngx_slab_pool_t *shpool, ngx_cycle_t *cycle)
 {
-    size_t         size;
-    zkl_layout_t  *map;
+    int                fd;
+    size_t             size;
+    zkl_layout_t      *map;
+    zkl_layout_own_t  *own;
 
     size = shpool->pfree * ngx_pagesize;
 
@@ -50,7 +51,38 @@ zkl_layout_make(ngx_slab_pool_t *shpool, ngx_cycle_t *cycle)
         return NULL;
     }
 
-    return (zkl_layout_wakeups(map, cycle) == NGX_OK) ? map : NULL;
+    /*
+     * The master makes the eventfds, so that every worker inherits all of the
+     * eventfds, also a worker that is started later.  If this fails, the end of
+     * the cycle closes the eventfds that were made.
+     */
+
+    own = ngx_calloc(sizeof(zkl_layout_own_t) + map->nslots * sizeof(int),
+                     cycle->log);
+    if (own == NULL) {
+        return NULL;
+    }
+
+    map->own = own;
+
+    if (zkl_layout_keep(map, cycle) != NGX_OK) {
+        ngx_free(own);
+        return NULL;
+    }
+
+    while (own->nwakeups != map->nslots) {
+        fd = eventfd(0, EFD_NONBLOCK|EFD_CLOEXEC);
+
+        if (fd == -1) {
+            ngx_log_error(NGX_LOG_EMERG, cycle->log, ngx_errno,
+                          "eventfd() failed");
+            return NULL;
+        }
+
+        own->wakeups[own->nwakeups++] = fd;
+    }
+
+    return map;
 }
 
 
@@ -137,11 +169,8 @@ zkl_layout_dead(ngx_atomic_uint_t keeper, ngx_uint_t quick)
 
     /* an unknown start time proves nothing */
 
-    if (now == (ngx_atomic_uint_t) pid || keeper == (ngx_atomic_uint_t) pid) {
-        return 0;
-    }
-
-    return now != keeper;
+    return now != keeper && now != (ngx_atomic_uint_t) pid
+           && keeper != (ngx_atomic_uint_t) pid;
 }
 
 
@@ -231,47 +260,6 @@ zkl_layout_part(uintptr_t *at, size_t size)
     *at = part + size;
 
     return (void *) part;
-}
-
-
-/*
- * The master makes the eventfds, so that every worker inherits all of the
- * eventfds, also a worker that is started later.  If this fails, the end of the
- * cycle closes the eventfds that were made.
- */
-
-static ngx_int_t
-zkl_layout_wakeups(zkl_layout_t *map, ngx_cycle_t *cycle)
-{
-    int                fd;
-    zkl_layout_own_t  *own;
-
-    own = ngx_calloc(sizeof(zkl_layout_own_t) + map->nslots * sizeof(int),
-                     cycle->log);
-    if (own == NULL) {
-        return NGX_ERROR;
-    }
-
-    map->own = own;
-
-    if (zkl_layout_keep(map, cycle) != NGX_OK) {
-        ngx_free(own);
-        return NGX_ERROR;
-    }
-
-    while (own->nwakeups != map->nslots) {
-        fd = eventfd(0, EFD_NONBLOCK|EFD_CLOEXEC);
-
-        if (fd == -1) {
-            ngx_log_error(NGX_LOG_EMERG, cycle->log, ngx_errno,
-                          "eventfd() failed");
-            return NGX_ERROR;
-        }
-
-        own->wakeups[own->nwakeups++] = fd;
-    }
-
-    return NGX_OK;
 }
 
 

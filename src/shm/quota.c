@@ -46,7 +46,8 @@ typedef struct {
 static void zkl_quota_find(zkl_layout_t *map, uint64_t key,
     zkl_quota_found_t *found);
 static ngx_atomic_uint_t zkl_quota_deaths(zkl_layout_t *map);
-static void zkl_quota_recount(zkl_layout_t *map, uint64_t key);
+static void zkl_quota_recount(zkl_layout_t *map, uint64_t key,
+    zkl_quota_found_t *found);
 
 
 ngx_int_t
@@ -54,13 +55,12 @@ zkl_quota_take(zkl_layout_t *map, zkl_cell_t *cell, uint64_t key,
     ngx_uint_t max)
 {
     zkl_quota_found_t  found;
-    ngx_atomic_uint_t  first;
 
     do {
         zkl_quota_find(map, key, &found);
 
         if (found.n >= max && found.doubtful) {
-            zkl_quota_recount(map, key);
+            zkl_quota_recount(map, key, &found);
             zkl_quota_find(map, key, &found);
         }
 
@@ -75,10 +75,10 @@ zkl_quota_take(zkl_layout_t *map, zkl_cell_t *cell, uint64_t key,
             return NGX_OK;
         }
 
-        first = (key & ZKL_QUOTA_KEY) | zkl_quota_deaths(map) | 1;
-
     } while (!ngx_atomic_cmp_set(found.word, found.value,
-                                 found.value ? found.value + 1 : first));
+                                 found.value ? found.value + 1
+                                 : (key & ZKL_QUOTA_KEY)
+                                   | zkl_quota_deaths(map) | 1));
 
     ngx_memory_barrier();
 
@@ -155,19 +155,17 @@ zkl_quota_deaths(zkl_layout_t *map)
 
 /*
  * Sets the key's first word to what the cells say, less what the other words
- * count, unless the word has changed meanwhile.
+ * count, unless the word has changed since it was found.
  */
 
 static void
-zkl_quota_recount(zkl_layout_t *map, uint64_t key)
+zkl_quota_recount(zkl_layout_t *map, uint64_t key, zkl_quota_found_t *found)
 {
     uint32_t           record;
     ngx_uint_t         n;
     ngx_atomic_uint_t  deaths;
-    zkl_quota_found_t  found;
 
     deaths = zkl_quota_deaths(map);
-    zkl_quota_find(map, key, &found);
 
     ngx_memory_barrier();
 
@@ -180,10 +178,10 @@ zkl_quota_recount(zkl_layout_t *map, uint64_t key)
         n += zkl_layout_cell(map, record)->quota == key;
     }
 
-    n -= ngx_min(n, found.n - (found.value & ZKL_QUOTA_COUNT));
+    n -= ngx_min(n, found->n - (found->value & ZKL_QUOTA_COUNT));
 
-    if (found.value != 0) {
-        (void) ngx_atomic_cmp_set(found.word, found.value,
+    if (found->value != 0) {
+        (void) ngx_atomic_cmp_set(found->word, found->value,
                                   n ? (key & ZKL_QUOTA_KEY) | deaths | n : 0);
     }
 }

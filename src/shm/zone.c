@@ -27,9 +27,8 @@ static void zkl_zone_raise(ngx_atomic_t *word, int64_t zxid);
 ngx_int_t
 zkl_zone_init(ngx_shm_zone_t *shm_zone, void *data)
 {
-    ngx_cycle_t      *cycle;
-    ngx_slab_pool_t  *shpool;
-    zkl_layout_t     *map;
+    ngx_cycle_t   *cycle;
+    zkl_layout_t  *map;
 
     cycle = shm_zone->data;
 
@@ -38,19 +37,11 @@ zkl_zone_init(ngx_shm_zone_t *shm_zone, void *data)
         return zkl_layout_keep(data, cycle);
     }
 
-    shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
-
-    if (shm_zone->shm.exists) {
-        shm_zone->data = shpool->data;
-        return NGX_OK;
-    }
-
-    map = zkl_layout_make(shpool, cycle);
+    map = zkl_layout_make((ngx_slab_pool_t *) shm_zone->shm.addr, cycle);
     if (map == NULL) {
         return NGX_ERROR;
     }
 
-    shpool->data = map;
     shm_zone->data = map;
 
     ngx_log_error(NGX_LOG_NOTICE, shm_zone->shm.log, 0,

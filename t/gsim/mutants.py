@@ -429,9 +429,9 @@ MUTANTS = [
      ('--restored', 100)),
 
     ('the session of an older copy goes on',
-     'zk/session.c:zkl_session_gate_set',
-     'if (version > s->sets) {',
-     'if (1) {',
+     'zk/session.c:zkl_session_landed',
+     'if (op->gate && op->version <= s->sets) {',
+     'if (0) {',
      ('--restored', 2000)),
 
     ('a release ends the holds that another session has counted',
@@ -847,11 +847,9 @@ MUTANTS = [
     ('a watch that was not set counts as asked for', 'zk/session.c',
      """    if (op->watch) {
         s->watch_asked -= op->path.len + 5;
-    }
 
-    if (op->rc == ZKL_OK && s->events != NULL) {
 """,
-     '    if (op->rc == ZKL_OK && s->events != NULL) {\n', 2000),
+     '    if (op->watch) {\n', 2000),
 
     ('the session counts from the moment at which the loop read an answer',
      'zk/session.c',
