@@ -1379,7 +1379,7 @@ zkl_lock_make_handler(zkl_op_t *op)
 
     case ZKL_UNSUPPORTED:
 
-        if (!lock->worker->persistent) {
+        if (op->type == ZKL_OP_CONTAINER) {
             lock->worker->persistent = 1;
             zkl_lock_make_step(lock, len);
             break;
