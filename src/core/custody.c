@@ -173,7 +173,6 @@ static void zkl_gate_again(zkl_gate_t *gate, zkl_gate_state_e state);
 static void zkl_gate_doubt(zkl_gate_t *gate);
 static void zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op);
 static void zkl_gate_check(zkl_claim_t *claim);
-static void zkl_gate_enter(zkl_gate_t *gate, zkl_claim_t *claim);
 static void zkl_gate_read(zkl_gate_t *gate);
 static ngx_int_t zkl_gate_get(zkl_gate_t *gate, ngx_str_t *dir, ngx_str_t *name,
     ngx_str_t *text);
@@ -187,8 +186,6 @@ static void zkl_gate_remove(zkl_gate_t *gate, u_char *entry);
 static void zkl_gate_written_handler(zkl_op_t *op);
 static void zkl_gate_relist(zkl_gate_t *gate);
 static void zkl_custody_gates_handler(zkl_op_t *op);
-static void zkl_custody_found(zkl_worker_t *worker, ngx_str_t *names,
-    ngx_uint_t n, ngx_msec_t wait);
 static void zkl_custody_sort(ngx_str_t *names, ngx_uint_t n);
 static ngx_str_t *zkl_custody_lists(ngx_str_t *names, ngx_uint_t n,
     const u_char *name, size_t len);
@@ -267,11 +264,17 @@ zkl_gate_find(zkl_worker_t *worker, const u_char *name)
 }
 
 
+/* Makes a gate in that state, unless the worker has the gate. */
+
 static zkl_gate_t *
 zkl_gate_new(zkl_worker_t *worker, const u_char *name, zkl_gate_state_e state)
 {
-    u_char      *p;
     zkl_gate_t  *gate;
+
+    gate = zkl_gate_find(worker, name);
+    if (gate != NULL) {
+        return gate;
+    }
 
     gate = ngx_calloc(sizeof(zkl_gate_t), worker->log);
     if (gate == NULL) {
@@ -280,17 +283,13 @@ zkl_gate_new(zkl_worker_t *worker, const u_char *name, zkl_gate_state_e state)
 
     gate->worker = worker;
 
-    p = ngx_cpymem(gate->path, zkl_gates.data, zkl_gates.len);
-    *p++ = '/';
+    (void) ngx_sprintf(gate->path, ZKL_GATES "/%*s" ZKL_LEASES,
+                       (size_t) ZKL_GATE_LEN, name);
 
-    gate->name.data = p;
+    gate->name.data = gate->path + sizeof(ZKL_GATES);
     gate->name.len = ZKL_GATE_LEN;
-
-    p = ngx_cpymem(p, name, ZKL_GATE_LEN);
-    p = ngx_cpymem(p, ZKL_LEASES, sizeof(ZKL_LEASES) - 1);
-
     gate->dir.data = gate->path;
-    gate->dir.len = p - gate->path;
+    gate->dir.len = ZKL_LEASES_PATH;
 
     ngx_queue_init(&gate->claims);
     ngx_queue_insert_tail(&worker->gates, &gate->queue);
@@ -368,13 +367,9 @@ zkl_custody_ready(zkl_worker_t *worker, zkl_gate_t **gate)
         return rc;
     }
 
-    *gate = zkl_gate_find(worker, name.data);
-
+    *gate = zkl_gate_new(worker, name.data, ZKL_GATE_NEW);
     if (*gate == NULL) {
-        *gate = zkl_gate_new(worker, name.data, ZKL_GATE_NEW);
-        if (*gate == NULL) {
-            return NGX_AGAIN;
-        }
+        return NGX_AGAIN;
     }
 
     if (zkl_custody_counts(*gate)) {
@@ -431,18 +426,11 @@ zkl_custody_leave(zkl_claim_t *claim)
 ngx_int_t
 zkl_custody_claim(zkl_claim_t *claim, const u_char *name)
 {
-    zkl_gate_t    *gate;
-    zkl_worker_t  *worker;
+    zkl_gate_t  *gate;
 
-    worker = claim->lock->worker;
-
-    gate = zkl_gate_find(worker, name);
-
+    gate = zkl_gate_new(claim->lock->worker, name, ZKL_GATE_LOOK);
     if (gate == NULL) {
-        gate = zkl_gate_new(worker, name, ZKL_GATE_LOOK);
-        if (gate == NULL) {
-            return NGX_ERROR;
-        }
+        return NGX_ERROR;
     }
 
     if (gate->state == ZKL_GATE_EMPTY || gate->state == ZKL_GATE_LEFT) {
@@ -863,14 +851,20 @@ zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op)
 }
 
 
-/* Looks for the claim's entry among those that are listed. */
+/*
+ * Looks for the claim's entry among those that are listed, and makes an entry
+ * that is missing.
+ */
 
 static void
 zkl_gate_check(zkl_claim_t *claim)
 {
-    u_char       name[ZKL_ENTRY_LEN];
-    ngx_str_t   *entry;
-    zkl_gate_t  *gate;
+    u_char             name[ZKL_ENTRY_LEN], text[ZKL_CLAIM_DATA_MAX];
+    size_t             index_at;
+    ngx_str_t         *entry, value;
+    zkl_op_t          *op;
+    zkl_gate_t        *gate;
+    zkl_claim_data_t   cdata;
 
     gate = claim->gate;
 
@@ -887,37 +881,25 @@ zkl_gate_check(zkl_claim_t *claim)
     } else if (claim->lasting == ZKL_DURABLE && claim->replace == NULL
                && claim->adoption == NULL)
     {
-        zkl_gate_enter(gate, claim);
+        zkl_claim_cdata(claim, &cdata);
+
+        value.data = text;
+        value.len = zkl_claim_data_write((char *) text, &cdata, &index_at);
+
+        op = zkl_custody_entry(claim, &value);
+
+        if (op != NULL) {
+            op->handler = zkl_gate_written_handler;
+            op->data = gate->worker;
+
+            zkl_session_send(op);
+
+        } else {
+            gate->failed = 1;
+        }
     }
 
     zkl_claim_gated(claim);
-}
-
-
-static void
-zkl_gate_enter(zkl_gate_t *gate, zkl_claim_t *claim)
-{
-    u_char             text[ZKL_CLAIM_DATA_MAX];
-    size_t             index_at;
-    ngx_str_t          value;
-    zkl_op_t          *op;
-    zkl_claim_data_t   cdata;
-
-    zkl_claim_cdata(claim, &cdata);
-
-    value.data = text;
-    value.len = zkl_claim_data_write((char *) text, &cdata, &index_at);
-
-    op = zkl_custody_entry(claim, &value);
-    if (op == NULL) {
-        gate->failed = 1;
-        return;
-    }
-
-    op->handler = zkl_gate_written_handler;
-    op->data = gate->worker;
-
-    zkl_session_send(op);
 }
 
 
@@ -1011,12 +993,7 @@ zkl_gate_get_handler(zkl_op_t *op)
     rc = op->value.len ? zkl_gate_claim_read(gate, op, entry)
                        : zkl_gate_entry_read(gate, op, entry);
 
-    switch (rc) {
-
-    case NGX_OK:
-        break;
-
-    case NGX_DONE:
+    if (rc == NGX_DONE) {
 
         if (op->rc == ZKL_OK && !gate->warned) {
             gate->warned = 1;
@@ -1029,18 +1006,16 @@ zkl_gate_get_handler(zkl_op_t *op)
         }
 
         zkl_gate_remove(gate, entry);
-        break;
 
-    case NGX_BUSY:
-
-        /* the zone is full: the other entries wait, too */
-
-        gate->next = gate->nentries;
-        /* fall through */
-
-    default:
+    } else if (rc != NGX_OK) {
         gate->failed = 1;
-        break;
+
+        if (rc == NGX_BUSY) {
+
+            /* the zone is full: the other entries wait, too */
+
+            gate->next = gate->nentries;
+        }
     }
 
     zkl_gate_read(gate);
@@ -1111,8 +1086,7 @@ zkl_gate_text_read(ngx_str_t *text, zkl_lease_t *lease)
     lease->cdata.data = p + 1;
     lease->cdata.len = last - lease->cdata.data;
 
-    if (lease->path.len > ZKL_PATH_MAX
-        || lease->cdata.len > ZKL_CLAIM_DATA_MAX
+    if (lease->cdata.len > ZKL_CLAIM_DATA_MAX
         || zkl_name_path_check((char *) text->data, lease->path.len) != NULL)
     {
         return NGX_DECLINED;
@@ -1278,7 +1252,7 @@ zkl_custody_listed(zkl_worker_t *worker, ngx_str_t *path)
 static void
 zkl_custody_gates_handler(zkl_op_t *op)
 {
-    ngx_uint_t     n;
+    ngx_uint_t     i, n;
     ngx_msec_t     wait;
     ngx_str_t      name, *own, *names, *there, *dir;
     ngx_queue_t   *q;
@@ -1348,24 +1322,9 @@ zkl_custody_gates_handler(zkl_op_t *op)
         }
     }
 
-    if (!worker->leaving) {
-        zkl_custody_found(worker, names, n, ngx_min(wait, ZKL_CUSTODY_LAST));
-    }
+    /* the directories whose gates are gone */
 
-    zkl_custody_sweep(worker);
-}
-
-
-/* Finds the directories whose gates are gone, which are due after the wait. */
-
-static void
-zkl_custody_found(zkl_worker_t *worker, ngx_str_t *names, ngx_uint_t n,
-    ngx_msec_t wait)
-{
-    ngx_uint_t   i;
-    zkl_gate_t  *gate;
-
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < n && !worker->leaving; i++) {
 
         if (names[i].len != ZKL_LEASES_LEN
             || ngx_memcmp(names[i].data + ZKL_GATE_LEN, ZKL_LEASES,
@@ -1380,11 +1339,13 @@ zkl_custody_found(zkl_worker_t *worker, ngx_str_t *names, ngx_uint_t n,
         gate = zkl_gate_new(worker, names[i].data, ZKL_GATE_DUE);
         if (gate == NULL) {
             worker->unlisted = 1;
-            return;
+            break;
         }
 
-        gate->due += wait;
+        gate->due += ngx_min(wait, ZKL_CUSTODY_LAST);
     }
+
+    zkl_custody_sweep(worker);
 }
 
 

@@ -19,8 +19,8 @@
 
 static void zkl_journal_ended(void *data, uint32_t record, zkl_cell_t *cell,
     ngx_msec_t held);
-static void zkl_journal_client(zkl_journal_t *line, zkl_claim_t *claim,
-    zkl_claim_data_t *cdata);
+static void zkl_journal_line(zkl_worker_t *worker, zkl_journal_e event,
+    zkl_cell_t *cell, zkl_claim_t *claim, ngx_msec_t time);
 
 
 void
@@ -37,31 +37,16 @@ zkl_journal_open(zkl_worker_t *worker, zkl_journal_pt journal, void *data)
 void
 zkl_journal_claim(zkl_claim_t *claim, zkl_journal_e event)
 {
-    zkl_worker_t      *worker;
-    zkl_journal_t      line;
-    zkl_claim_data_t   cdata;
+    zkl_worker_t  *worker;
 
     worker = claim->lock->worker;
 
-    if (worker->journal == NULL) {
-        return;
+    if (worker->journal != NULL) {
+        zkl_journal_line(worker, event, claim->cell, claim,
+                         claim->granted - claim->started);
     }
-
-    ngx_memzero(&line, sizeof(zkl_journal_t));
-
-    line.event = event;
-    line.path = claim->lock->sn.str;
-    line.mode = claim->entry.mode;
-    line.fencing = zkl_fencing_token(claim->czxid, claim->index);
-    line.time = claim->granted - claim->started;
-
-    zkl_journal_client(&line, claim, &cdata);
-
-    worker->journal(worker->data, &line);
 }
 
-
-/* The lock's path is in the record, because a claim may have no lock here. */
 
 static void
 zkl_journal_ended(void *data, uint32_t record, zkl_cell_t *cell,
@@ -69,24 +54,42 @@ zkl_journal_ended(void *data, uint32_t record, zkl_cell_t *cell,
 {
     zkl_worker_t  *worker = data;
 
-    zkl_claim_t       *claim;
-    zkl_journal_t      line;
-    zkl_claim_data_t   cdata;
+    zkl_journal_line(worker, ZKL_JOURNAL_ENDED, cell, worker->claims[record],
+                     held);
+}
+
+
+/* claim, the worker's claim with that record, may be NULL. */
+
+static void
+zkl_journal_line(zkl_worker_t *worker, zkl_journal_e event, zkl_cell_t *cell,
+    zkl_claim_t *claim, ngx_msec_t time)
+{
+    zkl_journal_t     line;
+    zkl_claim_data_t  cdata;
 
     ngx_memzero(&line, sizeof(zkl_journal_t));
 
-    line.event = ZKL_JOURNAL_ENDED;
+    line.event = event;
     line.path.data = cell->path;
     line.path.len = cell->path_len;
     line.mode = cell->mode;
     line.fencing = zkl_fencing_token(cell->czxid, cell->index);
-    line.time = held;
-    line.reason = zkl_journal_reason(cell->ending);
+    line.time = time;
 
-    claim = worker->claims[record];
+    if (event == ZKL_JOURNAL_ENDED) {
+        line.reason = zkl_journal_reason(cell->ending);
+    }
 
     if (claim != NULL) {
-        zkl_journal_client(&line, claim, &cdata);
+        zkl_claim_data_read(&cdata, (char *) claim->cdata, claim->cdata_len);
+
+        line.owner.data = (u_char *) cdata.owner;
+        line.owner.len = cdata.owner_len;
+        line.from.data = (u_char *) cdata.from;
+        line.from.len = cdata.from_len;
+        line.request.data = claim->request;
+        line.request.len = claim->request_len;
     }
 
     worker->journal(worker->data, &line);
@@ -101,23 +104,6 @@ zkl_journal_reason(zkl_ending_e ending)
     };
 
     return reasons[ending <= ZKL_ENDING_LOST ? ending : ZKL_ENDING_UNKNOWN];
-}
-
-
-/* Who has made the claim; the texts are in cdata and claim. */
-
-static void
-zkl_journal_client(zkl_journal_t *line, zkl_claim_t *claim,
-    zkl_claim_data_t *cdata)
-{
-    zkl_claim_data_read(cdata, (char *) claim->cdata, claim->cdata_len);
-
-    line->owner.data = (u_char *) cdata->owner;
-    line->owner.len = cdata->owner_len;
-    line->from.data = (u_char *) cdata->from;
-    line->from.len = cdata->from_len;
-    line->request.data = claim->request;
-    line->request.len = claim->request_len;
 }
 
 

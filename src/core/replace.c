@@ -33,7 +33,7 @@ struct zkl_replace_s {
     ngx_uint_t                     new;     /* the read is of the new name */
     ngx_uint_t                     refused; /* the transaction was, though the
                                                claim is there */
-    ngx_uint_t                     persistent;
+    zkl_op_e                       type;    /* of the new znode's create */
 
     int32_t                        version; /* of the data */
     u_char                         cdata[ZKL_CLAIM_DATA_MAX];
@@ -47,7 +47,6 @@ static void zkl_replace_parent_handler(zkl_op_t *op);
 static void zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent);
 static void zkl_replace_rename_handler(zkl_op_t *op);
 static void zkl_replace_failed(zkl_replace_t *replace, zkl_op_t *op);
-static void zkl_replace_missing(zkl_replace_t *replace);
 static void zkl_replace_send(zkl_replace_t *replace, zkl_op_t *op,
     zkl_op_pt handler);
 static void zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc);
@@ -149,8 +148,11 @@ zkl_replace_read_handler(zkl_op_t *op)
 
     zkl_node_check(claim, op);
 
-    if (op->rc == ZKL_NO_NODE) {
-        zkl_replace_missing(replace);
+    if (op->rc == ZKL_NO_NODE && !replace->durable && !replace->new) {
+
+        /* a reader may have the new name */
+
+        zkl_replace_read(replace, 1);
         return;
     }
 
@@ -167,7 +169,8 @@ zkl_replace_read_handler(zkl_op_t *op)
         return;
     }
 
-    replace->persistent = (replace->durable || op->owner == 0);
+    replace->type = (replace->durable || op->owner == 0) ? ZKL_OP_PERSISTENT
+                                                         : ZKL_OP_GATE;
 
     zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
@@ -251,11 +254,6 @@ zkl_replace_parent_handler(zkl_op_t *op)
     replace = op->data;
     replace->op = NULL;
 
-    if (op->rc == ZKL_NO_NODE) {
-        zkl_replace_done(replace, NGX_DECLINED);
-        return;
-    }
-
     if (op->rc != ZKL_OK || op->cut) {
         zkl_replace_failed(replace, op);
         return;
@@ -293,10 +291,8 @@ zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent)
     }
 
     rename = zkl_op_rename(lock->worker->session, &lock->sn.str, &from, &to,
-                           &cdata, replace->version,
-                           replace->persistent ? ZKL_OP_PERSISTENT
-                                               : ZKL_OP_GATE,
-                           parent, entry);
+                           &cdata, replace->version, replace->type, parent,
+                           entry);
 
     zkl_replace_send(replace, rename, zkl_replace_rename_handler);
 }
@@ -327,7 +323,7 @@ zkl_replace_rename_handler(zkl_op_t *op)
     case ZKL_EXISTS:
 
         if (!replace->durable) {
-            zkl_replace_missing(replace);
+            zkl_replace_read(replace, 1);
 
         } else if (!replace->refused) {
             replace->refused = 1;
@@ -351,34 +347,24 @@ zkl_replace_rename_handler(zkl_op_t *op)
 
 
 /*
- * The sweep, or the next connection, tries again if nothing is known.  If
- * ZooKeeper refuses, the claim's znode is the old one: the replacement is over,
- * because the claim may have to end.  The sweep begins another; but a claim
- * that ZooKeeper refuses to make durable stays ephemeral, and so does a claim
- * of a lock with more data in the znode than a gateway reads.
+ * The claim, or the lock's znode, is gone; or the operation failed.  The sweep,
+ * or the next connection, tries again if nothing is known.  If ZooKeeper
+ * refuses, the claim's znode is the old one: the replacement is over, because
+ * the claim may have to end.  The sweep begins another; but a claim that
+ * ZooKeeper refuses to make durable stays ephemeral, and so does a claim of a
+ * lock with more data in the znode than a gateway reads.
  */
 
 static void
 zkl_replace_failed(zkl_replace_t *replace, zkl_op_t *op)
 {
-    if (op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN) {
+    if (op->rc == ZKL_NO_NODE) {
+        zkl_replace_done(replace, NGX_DECLINED);
+
+    } else if (op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN) {
         zkl_replace_done(replace,
                          (replace->durable && op->rc != ZKL_OVER_QUOTA)
                          ? NGX_ERROR : NGX_AGAIN);
-    }
-}
-
-
-/* No znode has the name that was read: a reader may have the new name. */
-
-static void
-zkl_replace_missing(zkl_replace_t *replace)
-{
-    if (replace->durable || replace->new) {
-        zkl_replace_done(replace, NGX_DECLINED);
-
-    } else {
-        zkl_replace_read(replace, 1);
     }
 }
 

@@ -61,7 +61,6 @@ static void zkl_worker_free(zkl_worker_t *worker);
 static void zkl_worker_refuse_waiters(zkl_worker_t *worker);
 static void zkl_worker_shut(zkl_worker_t *worker);
 static void zkl_worker_wakeup_handler(ngx_event_t *ev);
-static void zkl_worker_write_handler(ngx_event_t *ev);
 static void zkl_worker_ring(void *data, uint32_t record);
 static void zkl_worker_opened(void *data, const zkl_key_t *key);
 static void zkl_worker_connected(void *data, ngx_uint_t fresh);
@@ -78,8 +77,7 @@ static void zkl_worker_changed(void *data, ngx_str_t *path,
 static void zkl_worker_listed(void *data, ngx_str_t *path);
 static void zkl_worker_made(void *data, int64_t zxid);
 static void zkl_worker_turn_handler(ngx_event_t *ev);
-static void zkl_worker_tell_transient(zkl_worker_t *worker,
-    void (*tell)(zkl_claim_t *claim));
+static void zkl_worker_proceed(zkl_worker_t *worker);
 static void zkl_worker_sweep_handler(ngx_event_t *ev);
 
 
@@ -175,7 +173,10 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
 
     c->read->handler = zkl_worker_wakeup_handler;
     c->read->log = log;
-    c->write->handler = zkl_worker_write_handler;
+
+    /* the write event is never added, but nginx may call the handler */
+
+    c->write->handler = zkl_worker_wakeup_handler;
     c->write->log = log;
 
     /*
@@ -277,7 +278,6 @@ zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone, ngx_uint_t successor,
     ngx_uint_t needed)
 {
     ngx_uint_t  closes;
-    zkl_key_t   key;
 
     closes = zkl_session_connected(session) && (ngx_terminate || !needed);
 
@@ -288,7 +288,7 @@ zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone, ngx_uint_t successor,
         zkl_session_leave(session);
     }
 
-    if ((successor || !closes) && zkl_zone_key(zone, &key) == NGX_OK) {
+    if ((successor || !closes) && zone->own->keyed) {
         zkl_zone_abandon(zone);
 
     } else {
@@ -399,10 +399,7 @@ zkl_worker_free(zkl_worker_t *worker)
         zkl_zone_free(worker->zone);
     }
 
-    if (worker->claims != NULL) {
-        ngx_free(worker->claims);
-    }
-
+    ngx_free(worker->claims);
     ngx_free(worker);
 }
 
@@ -494,13 +491,6 @@ zkl_worker_wakeup_handler(ngx_event_t *ev)
     }
 
     zkl_worker_refuse_waiters(worker);
-}
-
-
-static void
-zkl_worker_write_handler(ngx_event_t *ev)
-{
-    /* the event is never added, but nginx may call the handler */
 }
 
 
@@ -757,16 +747,10 @@ zkl_worker_lost(void *data)
 {
     zkl_worker_t  *worker = data;
 
-    zkl_key_t  key;
-
     zkl_worker_count(worker, ZKL_COUNT_EXPIRED, 1);
 
-    if (zkl_zone_key(worker->zone, &key) != NGX_OK) {
-        key.id = 0;
-    }
-
+    zkl_custody_lost(worker, worker->zone->own->key.id);
     zkl_zone_set_key(worker->zone, NULL);
-    zkl_custody_lost(worker, key.id);
 
     zkl_worker_tell_locks(&worker->active, zkl_lock_session_over);
     zkl_worker_tell_locks(&worker->idle, zkl_lock_session_over);
@@ -799,7 +783,7 @@ zkl_worker_heard(zkl_worker_t *worker)
 {
     worker->away = 0;
 
-    zkl_worker_tell_transient(worker, zkl_claim_proceed);
+    zkl_worker_proceed(worker);
     zkl_worker_tell_calls(worker, zkl_call_connected);
     zkl_names_wake(worker);
     zkl_worker_busy(worker);
@@ -814,12 +798,12 @@ zkl_worker_tell_calls(zkl_worker_t *worker, void (*tell)(zkl_call_t *call))
     ngx_queue_t   calls;
     ngx_queue_t  *q;
 
-    ngx_queue_init(&calls);
-
-    if (!ngx_queue_empty(&worker->calls)) {
-        ngx_queue_add(&calls, &worker->calls);
-        ngx_queue_init(&worker->calls);
+    if (ngx_queue_empty(&worker->calls)) {
+        return;
     }
+
+    q = ngx_queue_head(&worker->calls);
+    ngx_queue_split(&worker->calls, q, &calls);
 
     while (!ngx_queue_empty(&calls)) {
         q = ngx_queue_head(&calls);
@@ -883,25 +867,22 @@ zkl_worker_listed(void *data, ngx_str_t *path)
 }
 
 
-/* Calls tell for each transient claim; tell may end that claim. */
+/* Has each transient claim proceed, which may end that claim. */
 
 static void
-zkl_worker_tell_transient(zkl_worker_t *worker,
-    void (*tell)(zkl_claim_t *claim))
+zkl_worker_proceed(zkl_worker_t *worker)
 {
     ngx_queue_t   transient;
     ngx_queue_t  *q;
-
-    /* claims that become transient meanwhile are not told */
-
-    ngx_queue_init(&transient);
 
     if (ngx_queue_empty(&worker->transient)) {
         return;
     }
 
-    ngx_queue_add(&transient, &worker->transient);
-    ngx_queue_init(&worker->transient);
+    /* claims that become transient meanwhile are not told */
+
+    q = ngx_queue_head(&worker->transient);
+    ngx_queue_split(&worker->transient, q, &transient);
 
     while (!ngx_queue_empty(&transient)) {
         q = ngx_queue_head(&transient);
@@ -909,7 +890,7 @@ zkl_worker_tell_transient(zkl_worker_t *worker,
         ngx_queue_remove(q);
         ngx_queue_insert_tail(&worker->transient, q);
 
-        tell(ngx_queue_data(q, zkl_claim_t, transient));
+        zkl_claim_proceed(ngx_queue_data(q, zkl_claim_t, transient));
     }
 }
 
@@ -930,7 +911,7 @@ zkl_worker_sweep_handler(ngx_event_t *ev)
 
         /* claims that there was no memory for, or that were refused */
 
-        zkl_worker_tell_transient(worker, zkl_claim_proceed);
+        zkl_worker_proceed(worker);
         zkl_custody_sweep(worker);
         zkl_worker_tell_calls(worker, zkl_call_connected);
     }

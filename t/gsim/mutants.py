@@ -1021,7 +1021,7 @@ MUTANTS = [
 
     ('an adopted slot is kept by a gateway that has ended',
      'core/worker.c:zkl_worker_part',
-     '(successor || !closes) && zkl', '1 && zkl', 500),
+     '(successor || !closes) && zone', '1 && zone', 500),
 
     # versions of a znode's life
 
@@ -1151,7 +1151,7 @@ MUTANTS = [
 
     ('the list of the gates is not tried again',
      'core/custody.c:zkl_custody_gates_handler',
-     'worker->unlisted = 1;', '', 500),
+     'worker->unlisted = 1;\n        return;', 'return;', 500),
 
     ('the gates are listed without a watch',
      'core/custody.c:zkl_custody_sweep', 'op->watch = 1;', '', 500),
@@ -1259,7 +1259,7 @@ MUTANTS = [
 
     ('a claim that had begun to end ends before it is deleted',
      'core/adopt.c:zkl_adopt_record',
-     '(!ended || record->seq == -1)', '1', ('--rich', 20000)),
+     '(ended && record->seq != -1)', '0', ('--rich', 20000)),
 
     ('an adopted claim is lost with the session of the successor',
      'core/claim.c:zkl_claim_session_over',
