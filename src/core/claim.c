@@ -4146,7 +4146,7 @@ zkl_claim_listed(zkl_claim_t *claim)
 static void
 zkl_claim_found_handler(zkl_op_t *op)
 {
-    zkl_key_t         key;
+    zkl_slot_t       *slot;
     zkl_lock_t       *lock;
     zkl_claim_data_t  cdata;
     zkl_claim_t      *claim;
@@ -4159,6 +4159,7 @@ zkl_claim_found_handler(zkl_op_t *op)
     }
 
     lock = claim->lock;
+    slot = lock->worker->zone->own;
 
     zkl_node_check(claim, op);
 
@@ -4166,9 +4167,8 @@ zkl_claim_found_handler(zkl_op_t *op)
 
     case ZKL_OK:
 
-        if (zkl_zone_key(lock->worker->zone, &key) == NGX_OK
-            && op->owner != key.id)
-        {
+        if (slot->keyed && op->owner != slot->key.id) {
+
             /* a copy, made by another client: the next list finds the next */
 
             zkl_view_remove(&lock->view, &claim->entry);

@@ -342,19 +342,6 @@ zkl_zone_set_key(zkl_zone_t *zone, const zkl_key_t *key)
 }
 
 
-ngx_int_t
-zkl_zone_key(zkl_zone_t *zone, zkl_key_t *key)
-{
-    if (!zone->own->keyed) {
-        return NGX_DECLINED;
-    }
-
-    *key = zone->own->key;
-
-    return NGX_OK;
-}
-
-
 void
 zkl_zone_count(zkl_zone_t *zone, zkl_counts_t *counts)
 {

@@ -134,9 +134,6 @@ void zkl_zone_free(zkl_zone_t *zone);
 /* Notes the id and password of the slot's session; NULL: there is none. */
 void zkl_zone_set_key(zkl_zone_t *zone, const zkl_key_t *key);
 
-/* Reads id and password.  NGX_DECLINED: the slot never had a session. */
-ngx_int_t zkl_zone_key(zkl_zone_t *zone, zkl_key_t *key);
-
 /*
  * Notes the zxid of a create.  floor is map->present from before the create was
  * sent: a zxid that is not larger shows that ZooKeeper has lost
