@@ -92,12 +92,14 @@ static ngx_uint_t zkl_claim_lasts(zkl_claim_t *claim);
 static void zkl_claim_moved(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_ephemeral(zkl_claim_t *claim);
 static ngx_int_t zkl_claim_replace(zkl_claim_t *claim, zkl_replace_pt handler);
+static void zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_replaced(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_downgraded(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_set_lasting(zkl_claim_t *claim, zkl_lasting_e lasting);
 static void zkl_claim_persists(zkl_claim_t *claim);
 static void zkl_claim_watch(zkl_claim_t *claim);
+static void zkl_claim_tell_durable(zkl_claim_t *claim);
 static void zkl_claim_yield(zkl_claim_t *claim);
 static void zkl_claim_take(zkl_claim_t *claim);
 static void zkl_claim_take_handler(zkl_op_t *op);
@@ -2085,35 +2087,14 @@ zkl_claim_replace(zkl_claim_t *claim, zkl_replace_pt handler)
  */
 
 static void
-zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
+zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc)
 {
     ngx_queue_t  *q, *next;
     zkl_lock_t   *lock;
     zkl_claim_t  *other;
 
     lock = claim->lock;
-
-    claim->replace = NULL;
     lock->converting = NULL;
-
-    if (rc == NGX_OK) {
-        zkl_claim_persists(claim);
-
-    } else if (rc == NGX_AGAIN) {
-        zkl_record_ephemeral(claim->cell);
-
-    } else if (rc == NGX_ERROR) {
-        ngx_log_error(NGX_LOG_WARN, lock->worker->log, 0,
-                      "ZooKeeper refuses to make a lease of \"%V\" durable: "
-                      "it ends with this worker's session", &lock->sn.str);
-
-        zkl_record_ephemeral(claim->cell);
-        zkl_claim_set_lasting(claim, ZKL_UNFIT);
-
-    } else if (rc == NGX_BUSY) {
-        zkl_custody_leave(claim);
-        zkl_claim_yield(claim);
-    }
 
     /* after a failure the sweep comes back to the claims before */
 
@@ -2129,24 +2110,50 @@ zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
             zkl_claim_durable(other);
         }
     }
-
-    if (rc != NGX_BUSY) {
-        zkl_claim_replaced(claim, rc);
-    }
 }
 
 
-/*
- * The znode's name is known.  NGX_AGAIN: the znode is the one of before.  The
- * client that waits for a durable claim is told, and the lease begins.
- */
+static void
+zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
+{
+    zkl_lock_t  *lock;
+
+    lock = claim->lock;
+
+    claim->replace = NULL;
+
+    if (rc == NGX_OK) {
+        zkl_claim_persists(claim);
+
+    } else if (rc == NGX_AGAIN) {
+        zkl_record_ephemeral(claim->cell);
+
+    } else if (rc == NGX_ERROR) {
+        ngx_log_error(NGX_LOG_WARN, lock->worker->log, 0,
+                      "ZooKeeper refuses to make a lease of \"%V\" durable: "
+                      "it ends with this worker's session", &lock->sn.str);
+
+        zkl_record_ephemeral(claim->cell);
+        zkl_claim_set_lasting(claim, ZKL_UNFIT);
+    }
+
+    if (rc == NGX_BUSY) {
+        zkl_custody_leave(claim);
+        zkl_claim_yield(claim);
+        zkl_claim_next_durable(claim, rc);
+        return;
+    }
+
+    zkl_claim_next_durable(claim, rc);
+    zkl_claim_replaced(claim, rc);
+}
+
+
+/* The znode's name is known.  NGX_AGAIN: the znode is the one of before. */
 
 static void
 zkl_claim_replaced(zkl_claim_t *claim, ngx_int_t rc)
 {
-    ngx_msec_t  lease, until;
-    ngx_uint_t  told;
-
     if (rc != NGX_AGAIN) {
         claim->watched = 0;
     }
@@ -2179,35 +2186,15 @@ zkl_claim_replaced(zkl_claim_t *claim, ngx_int_t rc)
         return;
     }
 
-    told = (claim->handler != NULL && claim->lasting == ZKL_DURABLE);
-
-    if (told && !zkl_session_alive(claim->lock->worker->session)) {
-
-        /* another session may count the lease by now */
-
-        zkl_claim_leave(claim, ZKL_UNREACHABLE);
+    if (claim->handler != NULL && claim->lasting == ZKL_DURABLE) {
+        zkl_claim_tell_durable(claim);
         return;
-    }
-
-    lease = claim->cell->lease;
-    until = zkl_now() + claim->ttl;
-
-    if (told && (lease == 0 || (ngx_msec_int_t) (until - lease) > 0)) {
-
-        /* else a client has renewed the lease meanwhile */
-
-        claim->lease = until;
-        zkl_record_keep(claim->cell, claim->ttl, until);
     }
 
     /* another gateway may have written to the claim */
 
     zkl_claim_watch(claim);
     zkl_claim_lease(claim);
-
-    if (told && claim->state == ZKL_HELD) {
-        zkl_claim_answer(claim, ZKL_GRANTED);
-    }
 }
 
 
@@ -2254,6 +2241,43 @@ zkl_claim_watch(zkl_claim_t *claim)
     zkl_claim_reread(claim,
                 zkl_session_may_watch(lock->worker->session,
                                     lock->sn.str.len + 1 + ZKL_CLAIM_MAX));
+}
+
+
+/* Tells the client that waits for a durable claim; the lease begins. */
+
+static void
+zkl_claim_tell_durable(zkl_claim_t *claim)
+{
+    ngx_msec_t     lease;
+    zkl_worker_t  *worker;
+
+    worker = claim->lock->worker;
+
+    if (!zkl_session_alive(worker->session)) {
+
+        /* another session may count the lease by now */
+
+        zkl_claim_leave(claim, ZKL_UNREACHABLE);
+        return;
+    }
+
+    /* the lease that a client has renewed meanwhile may be longer */
+
+    lease = claim->cell->lease;
+
+    if (lease == 0 || (ngx_msec_int_t) (zkl_now() + claim->ttl - lease) > 0) {
+        claim->lease = zkl_now() + claim->ttl;
+
+        zkl_record_keep(claim->cell, claim->ttl, claim->lease);
+    }
+
+    zkl_claim_watch(claim);
+    zkl_claim_lease(claim);
+
+    if (claim->state == ZKL_HELD) {
+        zkl_claim_answer(claim, ZKL_GRANTED);
+    }
 }
 
 
