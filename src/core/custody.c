@@ -159,7 +159,7 @@ typedef struct {
 
 
 static zkl_gate_t *zkl_gate_find(zkl_worker_t *worker, const u_char *name);
-static zkl_gate_t *zkl_gate_new(zkl_worker_t *worker, const u_char *name,
+static zkl_gate_t *zkl_gate_have(zkl_worker_t *worker, const u_char *name,
     zkl_gate_state_e state);
 static ngx_uint_t zkl_gate_home(zkl_gate_t *gate);
 static ngx_uint_t zkl_gate_used(zkl_gate_t *gate);
@@ -264,10 +264,10 @@ zkl_gate_find(zkl_worker_t *worker, const u_char *name)
 }
 
 
-/* Makes a gate in that state, unless the worker has the gate. */
+/* Finds the gate, or makes the gate in that state.  NULL: no memory. */
 
 static zkl_gate_t *
-zkl_gate_new(zkl_worker_t *worker, const u_char *name, zkl_gate_state_e state)
+zkl_gate_have(zkl_worker_t *worker, const u_char *name, zkl_gate_state_e state)
 {
     zkl_gate_t  *gate;
 
@@ -367,7 +367,7 @@ zkl_custody_ready(zkl_worker_t *worker, zkl_gate_t **gate)
         return rc;
     }
 
-    *gate = zkl_gate_new(worker, name.data, ZKL_GATE_NEW);
+    *gate = zkl_gate_have(worker, name.data, ZKL_GATE_NEW);
     if (*gate == NULL) {
         return NGX_AGAIN;
     }
@@ -428,7 +428,7 @@ zkl_custody_claim(zkl_claim_t *claim, const u_char *name)
 {
     zkl_gate_t  *gate;
 
-    gate = zkl_gate_new(claim->lock->worker, name, ZKL_GATE_LOOK);
+    gate = zkl_gate_have(claim->lock->worker, name, ZKL_GATE_LOOK);
     if (gate == NULL) {
         return NGX_ERROR;
     }
@@ -1336,7 +1336,7 @@ zkl_custody_gates_handler(zkl_op_t *op)
             continue;
         }
 
-        gate = zkl_gate_new(worker, names[i].data, ZKL_GATE_DUE);
+        gate = zkl_gate_have(worker, names[i].data, ZKL_GATE_DUE);
         if (gate == NULL) {
             worker->unlisted = 1;
             break;

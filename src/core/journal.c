@@ -59,7 +59,10 @@ zkl_journal_ended(void *data, uint32_t record, zkl_cell_t *cell,
 }
 
 
-/* claim, the worker's claim with that record, may be NULL. */
+/*
+ * The cell tells of the claim, because a claim may have no lock here.  claim,
+ * the worker's claim with that record, may be NULL.
+ */
 
 static void
 zkl_journal_line(zkl_worker_t *worker, zkl_journal_e event, zkl_cell_t *cell,

@@ -465,7 +465,7 @@ zkl_lock_discard(zkl_lock_t *lock)
 void
 zkl_lock_sweep(zkl_lock_t *lock)
 {
-    ngx_uint_t    n, holders, others, listeners;
+    ngx_uint_t    n, holders, others, listeners, all;
     ngx_queue_t  *q, *next;
     zkl_entry_t  *entry;
     zkl_claim_t  *claim;
@@ -518,6 +518,8 @@ zkl_lock_sweep(zkl_lock_t *lock)
         lock->waits = 0;
     }
 
+    all = (lock->nkeen != 0 || lock->node);
+
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
          q = next)
@@ -525,7 +527,7 @@ zkl_lock_sweep(zkl_lock_t *lock)
         next = ngx_queue_next(q);
         claim = ngx_queue_data(q, zkl_claim_t, queue);
 
-        if (claim->state == ZKL_WAIT && lock->nkeen == 0 && !lock->node) {
+        if (!all && claim->state == ZKL_WAIT) {
             break;
         }
 

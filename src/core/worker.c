@@ -61,6 +61,7 @@ static void zkl_worker_free(zkl_worker_t *worker);
 static void zkl_worker_refuse_waiters(zkl_worker_t *worker);
 static void zkl_worker_shut(zkl_worker_t *worker);
 static void zkl_worker_wakeup_handler(ngx_event_t *ev);
+static void zkl_worker_write_handler(ngx_event_t *ev);
 static void zkl_worker_ring(void *data, uint32_t record);
 static void zkl_worker_opened(void *data, const zkl_key_t *key);
 static void zkl_worker_connected(void *data, ngx_uint_t fresh);
@@ -173,10 +174,7 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
 
     c->read->handler = zkl_worker_wakeup_handler;
     c->read->log = log;
-
-    /* the write event is never added, but nginx may call the handler */
-
-    c->write->handler = zkl_worker_wakeup_handler;
+    c->write->handler = zkl_worker_write_handler;
     c->write->log = log;
 
     /*
@@ -491,6 +489,13 @@ zkl_worker_wakeup_handler(ngx_event_t *ev)
     }
 
     zkl_worker_refuse_waiters(worker);
+}
+
+
+static void
+zkl_worker_write_handler(ngx_event_t *ev)
+{
+    /* the event is never added, but nginx may call the handler */
 }
 
 

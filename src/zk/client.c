@@ -436,7 +436,7 @@ zkl_client_key(zkl_handle_t *h, zkl_key_t *key)
     id = zoo_client_id(h->zh);
 
     key->id = id->client_id;
-    key->timeout = zoo_recv_timeout(h->zh);
+    key->timeout = ngx_max(zoo_recv_timeout(h->zh), 0);
     ngx_memcpy(key->password, id->passwd, sizeof(key->password));
 }
 
