@@ -438,8 +438,8 @@ static int run_guard(pid_t keeper, int timer)
 }
 
 /* The guard, after the death of the keeper: what the keeper does in the end.
- * After a suspension of the machine the guard is usually first, because the
- * keeper goes on to wait for what was left of its time. */
+ * After lease_deadline() the guard has killed the keeper itself: a suspension
+ * of the machine wakes both at once, and the guard may be first. */
 static void run_clean_up(const char *lock)
 {
     const char *reason = "the process that renews was killed";

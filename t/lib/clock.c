@@ -3,7 +3,7 @@
  * numbers of seconds: how much the date is wrong, and for how long the machine
  * was suspended, which CLOCK_BOOTTIME counts, and CLOCK_MONOTONIC does not.
  * As in the kernel, an absolute timer of CLOCK_BOOTTIME, which is the only kind
- * here, ends during a suspension, and poll() returns after the suspension.
+ * here, expires during a suspension, and poll() returns after the suspension.
  */
 
 
@@ -127,6 +127,13 @@ timerfd_settime(int fd, int flags, const struct itimerspec *when,
 
         if (when->it_value.tv_sec > suspended) {
             shifted.it_value.tv_sec -= suspended;
+
+        } else if (when->it_value.tv_sec != 0) {
+
+            /* the machine was on for less than the suspension: expired */
+
+            shifted.it_value.tv_sec = 0;
+            shifted.it_value.tv_nsec = 1;
         }
     }
 
