@@ -38,8 +38,6 @@
 #endif
 
 
-static char *ngx_http_zk_lock_certificates(ngx_conf_t *cf,
-    ngx_http_zk_lock_main_conf_t *zmcf);
 static ngx_int_t ngx_http_zk_lock_check_location(ngx_conf_t *cf,
     ngx_http_zk_lock_loc_conf_t *conf);
 static void ngx_http_zk_lock_merge_rules(ngx_array_t **rules,
@@ -47,30 +45,22 @@ static void ngx_http_zk_lock_merge_rules(ngx_array_t **rules,
     ngx_uint_t inherits);
 static void ngx_http_zk_lock_merge_longest(ngx_conf_t *cf,
     const char *directive, ngx_msec_t *value, ngx_msec_t def, ngx_msec_t max);
-static const char *ngx_http_zk_lock_conf_directive(
-    ngx_http_handler_pt handler);
 static ngx_int_t ngx_http_zk_lock_check_guards(ngx_conf_t *cf,
     ngx_http_zk_lock_loc_conf_t *conf);
 static char *ngx_http_zk_lock_hosts(ngx_conf_t *cf,
     ngx_http_zk_lock_main_conf_t *zmcf, ngx_str_t *list);
 static ngx_int_t ngx_http_zk_lock_host(ngx_conf_t *cf, ngx_str_t *text,
     ngx_http_zk_lock_host_t *host);
-static ngx_int_t ngx_http_zk_lock_host_addrs(ngx_conf_t *cf, ngx_str_t *text,
-    ngx_url_t *u, ngx_http_zk_lock_host_t *host);
 static void ngx_http_zk_lock_former_addrs(ngx_conf_t *cf,
     ngx_http_zk_lock_main_conf_t *zmcf);
 static ngx_int_t ngx_http_zk_lock_init_resolver(ngx_conf_t *cf,
     ngx_http_zk_lock_main_conf_t *zmcf);
-static ngx_uint_t ngx_http_zk_lock_auth_pair(ngx_str_t *auth);
 static ngx_int_t ngx_http_zk_lock_auth_file(ngx_conf_t *cf, ngx_str_t *path,
     ngx_str_t *auth);
 static char *ngx_http_zk_lock_conf_log_buffer(ngx_conf_t *cf,
     ngx_http_zk_lock_log_t *log, size_t size, ngx_msec_t flush);
-static void ngx_http_zk_lock_conf_probe(ngx_conf_t *cf);
-static char *ngx_http_zk_lock_answers(ngx_conf_t *cf,
+static char *ngx_http_zk_lock_answers(ngx_conf_t *cf, ngx_command_t *cmd,
     ngx_http_zk_lock_loc_conf_t *zlcf, ngx_http_handler_pt handler);
-static ngx_int_t ngx_http_zk_lock_page_parameter(ngx_str_t *value,
-    ngx_str_t *health, ngx_uint_t *admin);
 static ngx_uint_t ngx_http_zk_lock_page_path(ngx_str_t *path);
 static ngx_int_t ngx_http_zk_lock_rule_parameter(ngx_conf_t *cf,
     ngx_http_zk_lock_guard_rule_t *rule, ngx_str_t *value, ngx_str_t *word,
@@ -90,16 +80,6 @@ static ngx_int_t ngx_http_zk_lock_conf_phase(ngx_conf_t *cf, ngx_uint_t phase,
 static ngx_int_t ngx_http_zk_lock_conf_zone_init(ngx_shm_zone_t *shm_zone,
     void *data);
 
-
-static const struct {
-    ngx_http_handler_pt                handler;
-    const char                        *directive;
-} ngx_http_zk_lock_handlers[NGX_HTTP_ZK_LOCK_HANDLERS_MAX] = {
-    { ngx_http_zk_lock_api_handler, "zk_lock_api" },
-    { ngx_http_zk_lock_metrics_handler, "zk_lock_metrics" },
-    { ngx_http_zk_lock_health_handler, "zk_lock_health" },
-    { ngx_http_zk_lock_page_handler, "zk_lock_page" },
-};
 
 static ngx_str_t  ngx_http_zk_lock_zone_name = ngx_string("zk_lock:");
 static ngx_str_t  ngx_http_zk_lock_default_root = ngx_string("/locks");
@@ -135,7 +115,6 @@ ngx_http_zk_lock_create_main_conf(ngx_conf_t *cf)
      *     zmcf->resolve = 0;
      *     zmcf->log = NULL;
      *     zmcf->logs = 0;
-     *     zmcf->handlers = { NULL };
      *     zmcf->shm_zone = NULL;
      *     zmcf->worker = NULL;
      *     zmcf->start = { 0 };
@@ -157,22 +136,14 @@ ngx_http_zk_lock_init_main_conf(ngx_conf_t *cf, void *conf)
 {
     ngx_http_zk_lock_main_conf_t *zmcf = conf;
 
+    u_char     *p;
+    ngx_str_t  *ca, *own, *key;
+
     ngx_conf_init_msec_value(zmcf->session.timeout, 10000);
     ngx_conf_init_size_value(zmcf->zone_size, 4 * 1024 * 1024);
     ngx_conf_init_value(zmcf->cache, 10000);
 
-    return ngx_http_zk_lock_certificates(cf, zmcf);
-}
-
-
-/* libzookeeper takes three paths as a single text, and TLS needs all three. */
-
-static char *
-ngx_http_zk_lock_certificates(ngx_conf_t *cf,
-    ngx_http_zk_lock_main_conf_t *zmcf)
-{
-    u_char     *p;
-    ngx_str_t  *ca, *own, *key;
+    /* libzookeeper takes three paths as one text, and TLS needs all three */
 
     ca = &zmcf->ssl_trusted_certificate;
     own = &zmcf->ssl_certificate;
@@ -217,6 +188,7 @@ ngx_http_zk_lock_create_loc_conf(ngx_conf_t *cf)
      * set by ngx_pcalloc():
      *
      *     zlcf->handler = NULL;
+     *     zlcf->directive = NULL;
      *     zlcf->page = { 0, NULL };
      *     zlcf->guards = NULL;
      *     zlcf->requires = NULL;
@@ -259,12 +231,13 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     own = (conf->requires != NULL);
 
-    /* nginx does not pass the handler of a location on to limit_except */
+    /* nginx does not pass the handler on to limit_except, nor to an "if" */
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
-    if (clcf->lmt_excpt && clcf->handler == NULL) {
+    if ((clcf->lmt_excpt || clcf->noname) && clcf->handler == NULL) {
         conf->handler = prev->handler;
+        conf->directive = prev->directive;
         clcf->handler = prev->handler;
     }
 
@@ -370,14 +343,13 @@ ngx_http_zk_lock_check_location(ngx_conf_t *cf,
 
     if (conf->handler != NULL && clcf->handler != conf->handler) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "location \"%V\": \"%s\" does not go with another "
+                           "location \"%V\": \"%V\" does not go with another "
                            "directive that answers requests, such as "
-                           "\"proxy_pass\"", &clcf->name,
-                           ngx_http_zk_lock_conf_directive(conf->handler));
+                           "\"proxy_pass\"", &clcf->name, conf->directive);
         return NGX_ERROR;
     }
 
-    if (conf->handler == ngx_http_zk_lock_api_handler
+    if (conf->handler == ngx_http_zk_lock_api_handler && !clcf->noname
         && clcf->post_action.data != NULL)
     {
 
@@ -393,10 +365,10 @@ ngx_http_zk_lock_check_location(ngx_conf_t *cf,
         && (conf->guards != NULL || conf->requires != NULL))
     {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "location \"%V\": \"%s\" does not go with \"%s\"",
+                           "location \"%V\": \"%s\" does not go with \"%V\"",
                            &clcf->name, conf->guards ? "zk_lock"
                                                      : "zk_lock_require",
-                           ngx_http_zk_lock_conf_directive(conf->handler));
+                           conf->directive);
         return NGX_ERROR;
     }
 
@@ -412,23 +384,6 @@ ngx_http_zk_lock_check_location(ngx_conf_t *cf,
     }
 
     return NGX_OK;
-}
-
-
-/* The directive of one of the module's content handlers. */
-
-static const char *
-ngx_http_zk_lock_conf_directive(ngx_http_handler_pt handler)
-{
-    ngx_uint_t  i;
-
-    for (i = 0; i < NGX_HTTP_ZK_LOCK_HANDLERS_MAX; i++) {
-        if (ngx_http_zk_lock_handlers[i].handler == handler) {
-            return ngx_http_zk_lock_handlers[i].directive;
-        }
-    }
-
-    return "";
 }
 
 
@@ -504,7 +459,7 @@ ngx_http_zk_lock_merge_longest(ngx_conf_t *cf, const char *directive,
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
-    if (*value > max && !clcf->lmt_excpt) {
+    if (*value > max && !clcf->lmt_excpt && !clcf->noname) {
         ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
                            "location \"%V\": \"zk_lock_%s\" is above "
                            "\"zk_lock_max_%s\", and is cut to it", &clcf->name,
@@ -673,7 +628,10 @@ static ngx_int_t
 ngx_http_zk_lock_host(ngx_conf_t *cf, ngx_str_t *text,
     ngx_http_zk_lock_host_t *host)
 {
-    ngx_url_t  u;
+    ngx_url_t         u;
+    ngx_uint_t        i;
+    ngx_array_t       addrs;
+    struct sockaddr  *sockaddr;
 
     ngx_memzero(&u, sizeof(ngx_url_t));
 
@@ -711,26 +669,14 @@ ngx_http_zk_lock_host(ngx_conf_t *cf, ngx_str_t *text,
         }
     }
 
-    return ngx_http_zk_lock_host_addrs(cf, text, &u, host);
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_host_addrs(ngx_conf_t *cf, ngx_str_t *text, ngx_url_t *u,
-    ngx_http_zk_lock_host_t *host)
-{
-    ngx_uint_t        i;
-    ngx_array_t       addrs;
-    struct sockaddr  *sockaddr;
-
-    if (ngx_array_init(&addrs, cf->pool, u->naddrs, sizeof(ngx_str_t))
+    if (ngx_array_init(&addrs, cf->pool, u.naddrs, sizeof(ngx_str_t))
         != NGX_OK)
     {
         return NGX_ERROR;
     }
 
-    for (i = 0; i < u->naddrs; i++) {
-        sockaddr = u->addrs[i].sockaddr;
+    for (i = 0; i < u.naddrs; i++) {
+        sockaddr = u.addrs[i].sockaddr;
 
         if (sockaddr->sa_family != AF_INET && sockaddr->sa_family != AF_INET6)
         {
@@ -740,7 +686,7 @@ ngx_http_zk_lock_host_addrs(ngx_conf_t *cf, ngx_str_t *text, ngx_url_t *u,
             return NGX_ERROR;
         }
 
-        if (ngx_http_zk_lock_resolve_addr(&addrs, sockaddr, u->addrs[i].socklen,
+        if (ngx_http_zk_lock_resolve_addr(&addrs, sockaddr, u.addrs[i].socklen,
                                           ngx_inet_get_port(sockaddr))
             != NGX_OK)
         {
@@ -796,7 +742,8 @@ ngx_http_zk_lock_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_zk_lock_main_conf_t *zmcf = conf;
 
-    ngx_str_t  *value;
+    u_char     *colon;
+    ngx_str_t  *value, *auth;
 
     if (zmcf->session.auth_scheme.len != 0) {
         return "is duplicate";
@@ -808,44 +755,31 @@ ngx_http_zk_lock_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return "takes a scheme and credentials";
     }
 
+    auth = &zmcf->session.auth;
+    *auth = value[2];
     zmcf->session.auth_scheme = value[1];
-    zmcf->session.auth = value[2];
 
     if (ngx_strncmp(value[2].data, "file=", 5) == 0) {
         value[2].data += 5;
         value[2].len -= 5;
 
-        if (ngx_http_zk_lock_auth_file(cf, &value[2], &zmcf->session.auth)
-            != NGX_OK)
-        {
+        if (ngx_http_zk_lock_auth_file(cf, &value[2], auth) != NGX_OK) {
             return NGX_CONF_ERROR;
         }
     }
 
     /* ZooKeeper takes "digest" without a password, which protects nothing */
 
+    colon = ngx_strlchr(auth->data, auth->data + auth->len, ':');
+
     if (ngx_strcmp(value[1].data, "digest") == 0
-        && !ngx_http_zk_lock_auth_pair(&zmcf->session.auth))
+        && (colon == NULL || colon == auth->data
+            || colon == auth->data + auth->len - 1))
     {
         return "takes USER:PASSWORD with the scheme \"digest\"";
     }
 
     return NGX_CONF_OK;
-}
-
-
-/* Whether there is text on both sides of the first colon. */
-
-static ngx_uint_t
-ngx_http_zk_lock_auth_pair(ngx_str_t *auth)
-{
-    u_char  *colon;
-
-    colon = ngx_strlchr(auth->data, auth->data + auth->len, ':');
-
-    return colon != NULL
-           && colon != auth->data
-           && colon != auth->data + auth->len - 1;
 }
 
 
@@ -946,18 +880,16 @@ ngx_http_zk_lock_ssl(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 char *
 ngx_http_zk_lock_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_http_zk_lock_conf_probe(cf);
-
-    return ngx_http_zk_lock_answers(cf, conf, ngx_http_zk_lock_metrics_handler);
+    return ngx_http_zk_lock_answers(cf, cmd, conf,
+                                    ngx_http_zk_lock_metrics_handler);
 }
 
 
 char *
 ngx_http_zk_lock_health(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_http_zk_lock_conf_probe(cf);
-
-    return ngx_http_zk_lock_answers(cf, conf, ngx_http_zk_lock_health_handler);
+    return ngx_http_zk_lock_answers(cf, cmd, conf,
+                                    ngx_http_zk_lock_health_handler);
 }
 
 
@@ -1059,11 +991,11 @@ ngx_http_zk_lock_conf_log(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_zk_lock_main_conf_t *zmcf = conf;
 
-    ssize_t                      size;
-    ngx_int_t                    flush;
-    ngx_str_t                   *value, name, text;
-    ngx_uint_t                   i;
-    ngx_http_zk_lock_log_t      *log;
+    ssize_t                  size;
+    ngx_int_t                flush;
+    ngx_str_t               *value, name, text;
+    ngx_uint_t               i;
+    ngx_http_zk_lock_log_t  *log;
 
     if (zmcf->logs) {
         return "is duplicate";
@@ -1188,29 +1120,15 @@ ngx_http_zk_lock_conf_log_buffer(ngx_conf_t *cf, ngx_http_zk_lock_log_t *log,
 }
 
 
-/* An outage shows soon, even if no request comes for a lock. */
-
-static void
-ngx_http_zk_lock_conf_probe(ngx_conf_t *cf)
-{
-    ngx_http_zk_lock_main_conf_t  *zmcf;
-
-    zmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_zk_lock_module);
-
-    zmcf->session.probe = NGX_HTTP_ZK_LOCK_PROBE;
-}
-
-
 /*
  * Of two directives that answer a location's requests nginx takes the last.  A
  * directive that follows is found by ngx_http_zk_lock_check_location().
  */
 
 static char *
-ngx_http_zk_lock_answers(ngx_conf_t *cf, ngx_http_zk_lock_loc_conf_t *zlcf,
-    ngx_http_handler_pt handler)
+ngx_http_zk_lock_answers(ngx_conf_t *cf, ngx_command_t *cmd,
+    ngx_http_zk_lock_loc_conf_t *zlcf, ngx_http_handler_pt handler)
 {
-    ngx_uint_t                     i;
     ngx_http_core_loc_conf_t      *clcf;
     ngx_http_zk_lock_main_conf_t  *zmcf;
 
@@ -1229,14 +1147,16 @@ ngx_http_zk_lock_answers(ngx_conf_t *cf, ngx_http_zk_lock_loc_conf_t *zlcf,
 
     clcf->handler = handler;
     zlcf->handler = handler;
-
-    for (i = 0; i < NGX_HTTP_ZK_LOCK_HANDLERS_MAX; i++) {
-        if (ngx_http_zk_lock_handlers[i].handler == handler) {
-            zmcf->handlers[i] = handler;
-        }
-    }
-
+    zlcf->directive = &cmd->name;
     zmcf->used = 1;
+
+    /* an outage shows soon, even if no request comes for a lock */
+
+    if (handler == ngx_http_zk_lock_metrics_handler
+        || handler == ngx_http_zk_lock_health_handler)
+    {
+        zmcf->session.probe = NGX_HTTP_ZK_LOCK_PROBE;
+    }
 
     return NGX_CONF_OK;
 }
@@ -1261,10 +1181,16 @@ ngx_http_zk_lock_page(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                "begins and ends in a slash";
     }
 
+    /* each parameter is given once at most */
+
     for (i = 2; i < cf->args->nelts; i++) {
 
-        if (ngx_http_zk_lock_page_parameter(&value[i], &health, &admin)
-            != NGX_OK)
+        if (ngx_strcmp(value[i].data, "admin") == 0 && !admin) {
+            admin = 1;
+
+        } else if (health.len != 0
+                   || !ngx_http_zk_lock_rule_has(&value[i], "health=", &health)
+                   || !ngx_http_zk_lock_page_path(&health))
         {
             (void) ngx_http_zk_lock_rule_invalid(cf, &value[i]);
             return NGX_CONF_ERROR;
@@ -1278,35 +1204,8 @@ ngx_http_zk_lock_page(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    return ngx_http_zk_lock_answers(cf, zlcf, ngx_http_zk_lock_page_handler);
-}
-
-
-/* Each parameter is given once at most. */
-
-static ngx_int_t
-ngx_http_zk_lock_page_parameter(ngx_str_t *value, ngx_str_t *health,
-    ngx_uint_t *admin)
-{
-    if (value->len == 5 && ngx_strncmp(value->data, "admin", 5) == 0) {
-
-        if (*admin) {
-            return NGX_ERROR;
-        }
-
-        *admin = 1;
-
-        return NGX_OK;
-    }
-
-    if (health->len == 0
-        && ngx_http_zk_lock_rule_has(value, "health=", health)
-        && ngx_http_zk_lock_page_path(health))
-    {
-        return NGX_OK;
-    }
-
-    return NGX_ERROR;
+    return ngx_http_zk_lock_answers(cf, cmd, zlcf,
+                                    ngx_http_zk_lock_page_handler);
 }
 
 
@@ -1349,7 +1248,8 @@ ngx_http_zk_lock_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                            &clcf->name, &clcf->name);
     }
 
-    return ngx_http_zk_lock_answers(cf, conf, ngx_http_zk_lock_api_handler);
+    return ngx_http_zk_lock_answers(cf, cmd, conf,
+                                    ngx_http_zk_lock_api_handler);
 }
 
 

@@ -22,8 +22,6 @@
 #include "http/user.h"
 
 
-static void ngx_http_zk_lock_warn_texts(ngx_conf_t *cf,
-    ngx_http_core_loc_conf_t *clcf, ngx_http_zk_lock_loc_conf_t *conf);
 static void ngx_http_zk_lock_warn_text(ngx_conf_t *cf,
     ngx_http_core_loc_conf_t *clcf, const char *directive,
     ngx_http_complex_value_t *value, ngx_uint_t sent);
@@ -65,7 +63,13 @@ ngx_http_zk_lock_warn(ngx_conf_t *cf, ngx_http_zk_lock_loc_conf_t *conf,
     if (conf->handler == ngx_http_zk_lock_api_handler || conf->guards != NULL
         || conf->requires != NULL)
     {
-        ngx_http_zk_lock_warn_texts(cf, clcf, conf);
+        ngx_http_zk_lock_warn_text(cf, clcf, "zk_lock_root", conf->root, 1);
+        ngx_http_zk_lock_warn_text(cf, clcf, "zk_lock_max_claims", conf->quota,
+                                   1);
+
+        /* a client chooses the owner, but a user looks like a checked name */
+
+        ngx_http_zk_lock_warn_text(cf, clcf, "zk_lock_owner", conf->owner, 0);
     }
 
     if (own) {
@@ -103,18 +107,6 @@ ngx_http_zk_lock_warn_serves(ngx_http_core_loc_conf_t *clcf)
     }
 
     return 0;
-}
-
-
-/* A client chooses the owner anyway, but a user looks like a checked name. */
-
-static void
-ngx_http_zk_lock_warn_texts(ngx_conf_t *cf, ngx_http_core_loc_conf_t *clcf,
-    ngx_http_zk_lock_loc_conf_t *conf)
-{
-    ngx_http_zk_lock_warn_text(cf, clcf, "zk_lock_root", conf->root, 1);
-    ngx_http_zk_lock_warn_text(cf, clcf, "zk_lock_max_claims", conf->quota, 1);
-    ngx_http_zk_lock_warn_text(cf, clcf, "zk_lock_owner", conf->owner, 0);
 }
 
 

@@ -41,7 +41,7 @@ from lib.curator import Curator, compile_contender     # noqa: E402
 from lib.dns import Dns                      # noqa: E402
 from lib.drivers import build                # noqa: E402
 from lib.gateway import MODULE, Gateway     # noqa: E402
-from lib.examples import Script             # noqa: E402
+from lib.examples import Example, Script    # noqa: E402
 from lib.guards import LOG, location        # noqa: E402
 from lib.jobs import Job                    # noqa: E402
 from lib.process import wait_until          # noqa: E402
@@ -62,9 +62,9 @@ def pytest_configure(config):
 
 
 # the files that take longest: in a parallel run these come first
-LONGEST = ["test_rolling", "test_repeats", "test_holds", "test_streams",
-           "test_allocations", "test_conf_examples", "test_zk_lock",
-           "test_strangers", "test_seats"]
+LONGEST = ["test_rolling", "test_grace", "test_repeats", "test_holds",
+           "test_streams", "test_allocations", "test_conf_examples",
+           "test_zk_lock", "test_strangers", "test_seats"]
 
 
 def pytest_collection_modifyitems(items):
@@ -332,6 +332,15 @@ def behind_proxy(zookeeper, start_gateway, start_proxy):
                             session_timeout="4s")
     gateway.wait_served()
     return gateway, proxy
+
+
+@pytest.fixture
+def make_example(start_gateway):
+    """A function that makes an example's gateway, not started yet."""
+    def make(name, ports=(8080,), text=None):
+        return Example(name, start_gateway(start=False), ports, text)
+
+    return make
 
 
 @pytest.fixture

@@ -422,6 +422,13 @@ zkl_args_query_read(zkl_args_t *args, const char *query, size_t len,
         end = memchr(text, '=', size);
         n = (end != NULL) ? (size_t) (end - text) : size;
 
+        /* Terraform tells the ID in the body, too */
+
+        if ((allowed & ZKL_ARG_ID) && size >= 3 && memcmp(text, "ID=", 3) == 0)
+        {
+            continue;
+        }
+
         if (zkl_args_query_decode(name, sizeof(name), text, n, &name_len)
             != 0)
         {

@@ -55,6 +55,7 @@
 #define ZKL_ARG_DURABLE         0x4000      /* a bit of given, no value */
 #define ZKL_ARG_HOLDERS         0x8000
 #define ZKL_ARG_SORT            0x10000
+#define ZKL_ARG_ID              0x20000     /* in a query: is not looked at */
 
 
 typedef struct {

@@ -43,10 +43,14 @@ typedef enum {
 typedef struct {
     const char              *name;
     zkl_type_e               type;
-    int64_t                  max;       /* of a number, or bytes of a string */
-    size_t                   min;       /* bytes of a string */
+    int64_t                  min;       /* of a number that is written, or
+                                           bytes of a string */
+    int64_t                  max;
     const char              *letters;   /* of a string; NULL: UTF-8 without
                                            control characters */
+    size_t                   at;        /* where zkl_claim_data_t has the
+                                           value */
+    size_t                   len_at;    /* and the length of a string */
 } zkl_claim_data_field_t;
 
 typedef struct {
@@ -56,9 +60,9 @@ typedef struct {
 } zkl_claim_data_ctx_t;
 
 
-static char *zkl_claim_data_text(char *p, zkl_claim_data_field_e field,
-    const char *text, size_t len);
-static int zkl_claim_data_check(zkl_claim_data_field_e field,
+static char *zkl_claim_data_member(char *p, const zkl_claim_data_t *cdata,
+    const zkl_claim_data_field_t *f);
+static int zkl_claim_data_check(const zkl_claim_data_field_t *f,
     const char *text, size_t len);
 static int zkl_claim_data_token(zkl_json_reader_t *r, zkl_type_e type,
     const char *text, size_t len);
@@ -71,34 +75,51 @@ static const char  zkl_claim_data_digits[] = "0123456789abcdefABCDEF";
 static const char  zkl_claim_data_word[] =
     "abcdefghijklmnopqrstuvwxyz0123456789-";
 
-/* in the order of the enum */
+/* in the order of the enum, and of the members that are written */
 
 static const zkl_claim_data_field_t  zkl_claim_data_fields[] = {
-    { "index",    ZKL_STRING,  2, 2, zkl_claim_data_digits },
+    { "index",    ZKL_STRING,  2, 2, zkl_claim_data_digits, 0, 0 },
     { "id",       ZKL_STRING,  ZKL_CLAIM_DATA_ID, ZKL_CLAIM_DATA_ID,
-                               zkl_claim_data_digits },
-    { "ttl",      ZKL_NUMBER,  ZKL_DURATION_MAX, 0, NULL },
-    { "holds",    ZKL_NUMBER,  UINT32_MAX, 0, NULL },
-    { "renewals", ZKL_NUMBER,  UINT32_MAX, 0, NULL },
-    { "mended",   ZKL_NUMBER,  UINT32_MAX, 0, NULL },
-    { "czxid",    ZKL_NUMBER,  ZKL_CZXID_MAX, 0, NULL },
-    { "gate",     ZKL_STRING,  ZKL_GATE_LEN, ZKL_GATE_LEN, zkl_hex_digits },
-    { "params",   ZKL_STRING,  8, 8, zkl_claim_data_digits },
-    { "async",    ZKL_BOOLEAN, 0, 0, NULL },
-    { "held",     ZKL_BOOLEAN, 0, 0, NULL },
-    { "revoke",   ZKL_BOOLEAN, 0, 0, NULL },
-    { "want",     ZKL_STRING,  ZKL_WANT_MAX, 1, zkl_claim_data_word },
-    { "from",     ZKL_STRING,  ZKL_FROM_MAX, 1, NULL },
-    { "name",     ZKL_STRING,  ZKL_FULL_MAX, 1, NULL },
-    { "data",     ZKL_OBJECT,  0, 0, NULL }     /* or any other */
+                  zkl_claim_data_digits, 0, 0 },
+    { "ttl",      ZKL_NUMBER,  0, ZKL_DURATION_MAX, NULL,
+                  offsetof(zkl_claim_data_t, ttl), 0 },
+    { "holds",    ZKL_NUMBER,  2, UINT32_MAX, NULL,
+                  offsetof(zkl_claim_data_t, holds), 0 },
+    { "renewals", ZKL_NUMBER,  1, UINT32_MAX, NULL,
+                  offsetof(zkl_claim_data_t, renewals), 0 },
+    { "mended",   ZKL_NUMBER,  1, UINT32_MAX, NULL,
+                  offsetof(zkl_claim_data_t, mended), 0 },
+    { "czxid",    ZKL_NUMBER,  1, ZKL_CZXID_MAX, NULL,
+                  offsetof(zkl_claim_data_t, czxid), 0 },
+    { "gate",     ZKL_STRING,  ZKL_GATE_LEN, ZKL_GATE_LEN, zkl_hex_digits,
+                  offsetof(zkl_claim_data_t, gate),
+                  offsetof(zkl_claim_data_t, gate_len) },
+    { "params",   ZKL_STRING,  8, 8, zkl_claim_data_digits, 0, 0 },
+    { "async",    ZKL_BOOLEAN, 0, 0, NULL,
+                  offsetof(zkl_claim_data_t, async), 0 },
+    { "held",     ZKL_BOOLEAN, 0, 0, NULL,
+                  offsetof(zkl_claim_data_t, held), 0 },
+    { "revoke",   ZKL_BOOLEAN, 0, 0, NULL,
+                  offsetof(zkl_claim_data_t, revoke), 0 },
+    { "want",     ZKL_STRING,  1, ZKL_WANT_MAX, zkl_claim_data_word,
+                  offsetof(zkl_claim_data_t, want),
+                  offsetof(zkl_claim_data_t, want_len) },
+    { "from",     ZKL_STRING,  1, ZKL_FROM_MAX, NULL,
+                  offsetof(zkl_claim_data_t, from),
+                  offsetof(zkl_claim_data_t, from_len) },
+    { "name",     ZKL_STRING,  1, ZKL_FULL_MAX, NULL,
+                  offsetof(zkl_claim_data_t, name),
+                  offsetof(zkl_claim_data_t, name_len) },
+    { "data",     ZKL_OBJECT,  0, 0, NULL, 0, 0 }       /* or any other */
 };
 
 
 size_t
 zkl_claim_data_write(char *buf, const zkl_claim_data_t *cdata, size_t *index_at)
 {
-    int    index;
-    char  *p;
+    int       index;
+    char     *p;
+    unsigned  i;
 
     p = buf;
 
@@ -120,46 +141,17 @@ zkl_claim_data_write(char *buf, const zkl_claim_data_t *cdata, size_t *index_at)
         *p++ = '"';
     }
 
-    p += sprintf(p, ",\"ttl\":%" PRId64, cdata->ttl);
+    for (i = ZKL_CLAIM_DATA_TTL; i < ZKL_CLAIM_DATA_DATA; i++) {
 
-    if (cdata->holds > 1) {
-        p += sprintf(p, ",\"holds\":%" PRIu32, cdata->holds);
+        if (i == ZKL_CLAIM_DATA_PARAMS && cdata->has_params) {
+            p += sprintf(p, ",\"params\":\"%08" PRIx32 "\"", cdata->params);
+
+        } else if (i != ZKL_CLAIM_DATA_PARAMS
+                   && (i != ZKL_CLAIM_DATA_HELD || cdata->async))
+        {
+            p = zkl_claim_data_member(p, cdata, &zkl_claim_data_fields[i]);
+        }
     }
-
-    if (cdata->renewals != 0) {
-        p += sprintf(p, ",\"renewals\":%" PRIu32, cdata->renewals);
-    }
-
-    if (cdata->mended != 0) {
-        p += sprintf(p, ",\"mended\":%" PRIu32, cdata->mended);
-    }
-
-    if (cdata->czxid > 0 && cdata->czxid <= ZKL_CZXID_MAX) {
-        p += sprintf(p, ",\"czxid\":%" PRId64, cdata->czxid);
-    }
-
-    p = zkl_claim_data_text(p, ZKL_CLAIM_DATA_GATE, cdata->gate,
-                            cdata->gate_len);
-
-    if (cdata->has_params) {
-        p += sprintf(p, ",\"params\":\"%08" PRIx32 "\"", cdata->params);
-    }
-
-    if (cdata->async) {
-        p += sprintf(p, cdata->held ? ",\"async\":true,\"held\":true"
-                                    : ",\"async\":true");
-    }
-
-    if (cdata->revoke) {
-        p += sprintf(p, ",\"revoke\":true");
-    }
-
-    p = zkl_claim_data_text(p, ZKL_CLAIM_DATA_WANT, cdata->want,
-                            cdata->want_len);
-    p = zkl_claim_data_text(p, ZKL_CLAIM_DATA_FROM, cdata->from,
-                            cdata->from_len);
-    p = zkl_claim_data_text(p, ZKL_CLAIM_DATA_NAME, cdata->name,
-                            cdata->name_len);
 
     if (cdata->data_len != 0) {
         memcpy(p, ",\"data\":", sizeof(",\"data\":") - 1);
@@ -176,21 +168,44 @@ zkl_claim_data_write(char *buf, const zkl_claim_data_t *cdata, size_t *index_at)
 
 
 /*
- * Leaves out a text that zkl_claim_data_read() would refuse.  The text has no
- * control characters, so only quotes and backslashes matter.
+ * Leaves out a number below f->min, and what zkl_claim_data_read() refuses.
+ * A text has no control characters, so only quotes and backslashes matter.
  */
 
 static char *
-zkl_claim_data_text(char *p, zkl_claim_data_field_e field, const char *text,
-    size_t len)
+zkl_claim_data_member(char *p, const zkl_claim_data_t *cdata,
+    const zkl_claim_data_field_t *f)
 {
-    size_t  i;
+    size_t       i, len;
+    int64_t      number;
+    const char  *text;
 
-    if (!zkl_claim_data_check(field, text, len)) {
+    text = (const char *) cdata + f->at;
+
+    switch (f->type) {
+
+    case ZKL_NUMBER:
+        number = *(const int64_t *) text;
+
+        if (number >= f->min && number <= f->max) {
+            p += sprintf(p, ",\"%s\":%" PRId64, f->name, number);
+        }
+
+        return p;
+
+    case ZKL_BOOLEAN:
+        return *text ? p + sprintf(p, ",\"%s\":true", f->name) : p;
+
+    default: /* ZKL_STRING */
+        len = *(const size_t *) ((const char *) cdata + f->len_at);
+        break;
+    }
+
+    if (!zkl_claim_data_check(f, text, len)) {
         return p;
     }
 
-    p += sprintf(p, ",\"%s\":\"", zkl_claim_data_fields[field].name);
+    p += sprintf(p, ",\"%s\":\"", f->name);
 
     for (i = 0; i < len; i++) {
 
@@ -208,14 +223,10 @@ zkl_claim_data_text(char *p, zkl_claim_data_field_e field, const char *text,
 
 
 static int
-zkl_claim_data_check(zkl_claim_data_field_e field, const char *text,
+zkl_claim_data_check(const zkl_claim_data_field_t *f, const char *text,
     size_t len)
 {
-    const zkl_claim_data_field_t  *f;
-
-    f = &zkl_claim_data_fields[field];
-
-    if (len < f->min || len > (size_t) f->max) {
+    if (len < (size_t) f->min || len > (size_t) f->max) {
         return 0;
     }
 
@@ -334,30 +345,17 @@ static int
 zkl_claim_data_set(zkl_claim_data_t *cdata, zkl_claim_data_field_e field,
     zkl_type_e type, const char *text, size_t len)
 {
-    int       yes;
-    char     *to;
-    size_t   *to_len;
-    uint8_t   bytes[ZKL_ID_BYTES];
-    int64_t   number;
+    char                          *to;
+    uint8_t                        bytes[ZKL_ID_BYTES];
+    const zkl_claim_data_field_t  *f;
 
-    if (type != zkl_claim_data_fields[field].type
-        || (type == ZKL_STRING && !zkl_claim_data_check(field, text, len)))
+    f = &zkl_claim_data_fields[field];
+    to = (char *) cdata + f->at;
+
+    if (type != f->type
+        || (type == ZKL_STRING && !zkl_claim_data_check(f, text, len)))
     {
         return -1;
-    }
-
-    yes = (text[0] == 't');
-    number = 0;
-
-    if (type == ZKL_NUMBER) {
-
-        /* takes digits only: no sign, no fraction, no exponent */
-
-        number = zkl_text_number_read(text, len,
-                                      zkl_claim_data_fields[field].max);
-        if (number == -1) {
-            return -1;
-        }
     }
 
     switch (field) {
@@ -379,61 +377,27 @@ zkl_claim_data_set(zkl_claim_data_t *cdata, zkl_claim_data_field_e field,
         cdata->has_params = 1;
         return 0;
 
-    case ZKL_CLAIM_DATA_TTL:
-        cdata->ttl = number;
-        return 0;
-
-    case ZKL_CLAIM_DATA_HOLDS:
-        cdata->holds = (uint32_t) number;
-        return 0;
-
-    case ZKL_CLAIM_DATA_RENEWALS:
-        cdata->renewals = (uint32_t) number;
-        return 0;
-
-    case ZKL_CLAIM_DATA_MENDED:
-        cdata->mended = (uint32_t) number;
-        return 0;
-
-    case ZKL_CLAIM_DATA_CZXID:
-        cdata->czxid = number;
-        return 0;
-
-    case ZKL_CLAIM_DATA_ASYNC:
-        cdata->async = yes;
-        return 0;
-
-    case ZKL_CLAIM_DATA_HELD:
-        cdata->held = yes;
-        return 0;
-
-    case ZKL_CLAIM_DATA_REVOKED:
-        cdata->revoke = yes;
-        return 0;
-
-    case ZKL_CLAIM_DATA_WANT:
-        to = cdata->want;
-        to_len = &cdata->want_len;
-        break;
-
-    case ZKL_CLAIM_DATA_GATE:
-        to = cdata->gate;
-        to_len = &cdata->gate_len;
-        break;
-
-    case ZKL_CLAIM_DATA_FROM:
-        to = cdata->from;
-        to_len = &cdata->from_len;
-        break;
-
-    default: /* ZKL_CLAIM_DATA_NAME */
-        to = cdata->name;
-        to_len = &cdata->name_len;
+    default:
         break;
     }
 
-    memcpy(to, text, len);
-    *to_len = len;
+    switch (type) {
 
-    return 0;
+    case ZKL_NUMBER:
+
+        /* takes digits only: no sign, no fraction, no exponent */
+
+        *(int64_t *) to = zkl_text_number_read(text, len, f->max);
+
+        return (*(int64_t *) to == -1) ? -1 : 0;
+
+    case ZKL_BOOLEAN:
+        *to = (text[0] == 't');
+        return 0;
+
+    default: /* ZKL_STRING */
+        memcpy(to, text, len);
+        *(size_t *) ((char *) cdata + f->len_at) = len;
+        return 0;
+    }
 }

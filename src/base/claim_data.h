@@ -85,9 +85,9 @@ typedef struct {
     int64_t         ttl;            /* milliseconds, 0: unknown */
     int             index;          /* -1: not a gateway's claim */
 
-    uint32_t        holds;          /* written above 1; 0: not there */
-    uint32_t        renewals;       /* written above 0 */
-    uint32_t        mended;         /* written above 0 */
+    int64_t         holds;          /* written above 1; 0: not there */
+    int64_t         renewals;       /* written above 0 */
+    int64_t         mended;         /* written above 0 */
     int64_t         czxid;          /* 0: that of the znode; else that of the
                                        znode that was in the place before */
     uint32_t        params;
@@ -96,9 +96,10 @@ typedef struct {
 
     unsigned        has_id:1;
     unsigned        has_params:1;
-    unsigned        async:1;
-    unsigned        held:1;         /* written with async */
-    unsigned        revoke:1;       /* a client asks the holder to let go */
+
+    char            async;
+    char            held;           /* written with async */
+    char            revoke;         /* a client asks the holder to let go */
 
     char            want[ZKL_WANT_MAX + 1];         /* of "a-z0-9-" */
     char            from[ZKL_FROM_MAX + 1];         /* UTF-8, no controls */

@@ -511,6 +511,8 @@ zkl_json_open(void)
         return NULL;
     }
 
+    zkl_json_object(json, NULL);
+
     return json;
 }
 
@@ -600,7 +602,9 @@ zkl_json_raw(zkl_json_t *json, const char *key, const char *text, size_t len)
 const char *
 zkl_json_text(zkl_json_t *json, size_t *len)
 {
-    if (json == NULL || json->failed || json->depth != 0 || json->len == 0) {
+    zkl_json_end_object(json);
+
+    if (json == NULL || json->failed || json->depth != 0) {
         return NULL;
     }
 

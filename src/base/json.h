@@ -101,9 +101,10 @@ int zkl_json_copy(zkl_json_reader_t *r, zkl_type_e type, const char *text,
 
 
 /*
- * A writer.  zkl_json_open() returns NULL if there is no memory; the remaining
- * functions accept that NULL, remember a failure, and let zkl_json_text()
- * report the failure.  Keys are C strings; inside an array key is NULL.
+ * A writer of an object.  zkl_json_open() opens the object, and returns NULL if
+ * there is no memory; the remaining functions accept that NULL, remember a
+ * failure, and let zkl_json_text() report the failure.  Keys are C strings;
+ * inside an array key is NULL.
  */
 zkl_json_t *zkl_json_open(void);
 void zkl_json_object(zkl_json_t *json, const char *key);
@@ -119,9 +120,9 @@ void zkl_json_raw(zkl_json_t *json, const char *key, const char *text,
     size_t len);
 
 /*
- * Returns the text and sets *len, or returns NULL after any failure (no
- * memory, a string that is not UTF-8).  The text is compact, on a single line
- * without a line end, and lives until the writer is closed.
+ * Closes the object, returns the text and sets *len, or returns NULL after any
+ * failure (no memory, a string that is not UTF-8).  The text is compact, on a
+ * single line without a line end, and lives until the writer is closed.
  */
 const char *zkl_json_text(zkl_json_t *json, size_t *len);
 void zkl_json_close(zkl_json_t *json);

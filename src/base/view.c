@@ -77,11 +77,7 @@ zkl_view_create(zkl_view_t *view, zkl_entry_t *entry, zkl_view_gone_pt gone,
         backwards = (view->nalive != 0);
     }
 
-    if (!backwards
-        && (entry->seq == 0
-            || (view->complete_through != -1
-                && entry->seq == view->complete_through + 1)))
-    {
+    if (!backwards && entry->seq == view->complete_through + 1) {
         view->complete_through = entry->seq;
     }
 
@@ -145,7 +141,8 @@ zkl_view_grant(zkl_entry_t *entry)
 zkl_verdict_e
 zkl_view_next(zkl_view_t *view, zkl_entry_t **waiter, zkl_entry_t **blocker)
 {
-    zkl_entry_t  *ahead, *watch, *first;
+    zkl_entry_t    *ahead, *watch;
+    zkl_verdict_e   verdict;
 
     *waiter = view->waiting.waiting_next;
     *blocker = NULL;
@@ -155,22 +152,11 @@ zkl_view_next(zkl_view_t *view, zkl_entry_t **waiter, zkl_entry_t **blocker)
         return ZKL_NOTHING;
     }
 
-    if (zkl_view_conflict(view, *waiter)) {
+    verdict = zkl_view_conflict(view, *waiter);
 
-        first = view->alive.next;
-
-        if (!zkl_view_begins(view)) {
-            return ZKL_COMPLETE;
-        }
-
-        /* the first claim may be gone: without a watch, no event tells */
-
-        if (first->origin != ZKL_LOCAL && !first->watched) {
-            *blocker = first;
-            return ZKL_WATCH;
-        }
-
-        return ZKL_VIEW_CONFLICT;
+    if (verdict != ZKL_NOTHING) {
+        *blocker = (verdict == ZKL_WATCH) ? view->alive.next : NULL;
+        return verdict;
     }
 
     ahead = zkl_view_blocker(view, *waiter, &watch);
@@ -243,21 +229,15 @@ zkl_view_position(zkl_view_t *view, zkl_entry_t *entry)
 size_t
 zkl_view_holders(zkl_view_t *view)
 {
-    size_t        n, capacity;
-    zkl_mode_t    mode;
-    zkl_entry_t  *entry;
+    size_t          n;
+    zkl_entry_t    *entry;
+    zkl_holders_t   holders;
 
-    mode = view->alive.next->mode;
-
-    if (view->nalive == 0 || mode == ZKL_MEMBER) {
-        return view->nalive;
-    }
-
-    capacity = (mode == ZKL_READ) ? view->nalive : zkl_view_capacity(mode);
     n = 0;
+    memset(&holders, 0, sizeof(zkl_holders_t));
 
     for (entry = view->alive.next;
-         entry != &view->alive && n < capacity && entry->mode == mode;
+         entry != &view->alive && zkl_view_count(&holders, entry->mode);
          entry = entry->next)
     {
         n++;
@@ -310,18 +290,6 @@ zkl_view_knows(zkl_view_t *view, int64_t seq)
 
 
 int
-zkl_view_begins(zkl_view_t *view)
-{
-    zkl_entry_t  *first;
-
-    first = view->alive.next;
-
-    return view->nalive == 0 || first->misnumbered
-           || first->seq <= view->complete_through;
-}
-
-
-int
 zkl_view_blocks(zkl_mode_t ahead, zkl_mode_t behind)
 {
     if (behind == ZKL_MEMBER) {
@@ -367,39 +335,48 @@ zkl_view_count(zkl_holders_t *holders, zkl_mode_t mode)
 }
 
 
-int
+zkl_verdict_e
 zkl_view_conflict(zkl_view_t *view, zkl_entry_t *entry)
 {
     zkl_entry_t  *first;
 
-    if (!entry->linked) {
-        return 0;
-    }
-
     first = view->alive.next;
 
-    return first != entry && !zkl_view_mixes(first->mode, entry->mode);
+    if (!entry->linked || first == entry
+        || zkl_view_mixes(first->mode, entry->mode))
+    {
+        return ZKL_NOTHING;
+    }
+
+    if (!first->misnumbered && first->seq > view->complete_through) {
+        return ZKL_COMPLETE;
+    }
+
+    /* the first claim may be gone: without a watch, no event tells */
+
+    if (first->origin != ZKL_LOCAL && !first->watched) {
+        return ZKL_WATCH;
+    }
+
+    return ZKL_VIEW_CONFLICT;
 }
 
 
 zkl_entry_t *
-zkl_view_watched(zkl_view_t *view, int64_t seq, zkl_entry_t *prior)
+zkl_view_watched(zkl_view_t *view, int64_t seq, zkl_mode_t mode, uint64_t who)
 {
     zkl_entry_t  *entry;
 
     /* watched claims are ahead of the first local waiter, and mostly near */
 
-    if (prior != NULL) {
-        entry = prior->prev;
-
-    } else {
-        entry = view->waiting.waiting_next;
-        entry = (entry != &view->waiting) ? entry->prev : view->alive.prev;
-    }
+    entry = view->waiting.waiting_next;
+    entry = (entry != &view->waiting) ? entry->prev : view->alive.prev;
 
     for ( /* void */ ; entry != &view->alive; entry = entry->prev) {
 
-        if (entry->seq == seq && entry->watched) {
+        if (entry->seq == seq && entry->mode == mode && entry->who == who
+            && entry->watched)
+        {
             return entry;
         }
     }
@@ -536,14 +513,10 @@ zkl_view_pass(zkl_view_t *view)
 {
     zkl_entry_t  *entry;
 
-    for  (entry = zkl_view_upto(view, view->complete_through, NULL)->next;
-         entry != &view->alive;
+    for (entry = zkl_view_upto(view, view->complete_through, NULL)->next;
+         entry != &view->alive && entry->seq <= view->complete_through + 1;
          entry = entry->next)
     {
-        if (entry->seq > view->complete_through + 1) {
-            break;
-        }
-
         if (entry->seq == view->complete_through + 1
             && entry->origin != ZKL_FOREIGN)
         {

@@ -165,7 +165,9 @@ typedef struct {
     zkl_mode_t          mode;
     uint64_t            who;        /* a hash of the name, for example */
     zkl_entry_t        *entry;      /* of a local claim, or NULL */
-    void               *data;       /* the caller's */
+    void               *data;       /* the caller's, as are origin and id */
+    zkl_origin_e        origin;
+    zkl_id_t            id;
     unsigned            gone:1;     /* the delete is decided: the claim does
                                        not count; entry is NULL */
     unsigned            misnumbered:1;  /* set for make */
@@ -245,11 +247,7 @@ void zkl_view_keep(zkl_view_t *view, size_t n, zkl_view_gone_pt gone,
 /* The number of known claims ahead of entry.  O(n). */
 size_t zkl_view_position(zkl_view_t *view, zkl_entry_t *entry);
 
-/*
- * The number of known claims that hold the lock, if no claim is of another
- * mode than a claim of the lock's use; claims with other permits may wait.
- * O(n) for readers, O(permits) for a semaphore, else O(1).
- */
+/* The number of known claims that hold the lock.  O(holders). */
 size_t zkl_view_holders(zkl_view_t *view);
 
 /* The first claim that may exist, and the claim behind an entry; or NULL. */
@@ -261,9 +259,6 @@ zkl_entry_t *zkl_view_last(zkl_view_t *view, size_t n);
 
 /* Whether the claim that the parent gave that seq is in the view. */
 int zkl_view_knows(zkl_view_t *view, int64_t seq);
-
-/* Whether no claim ahead of the first claim can be unknown. */
-int zkl_view_begins(zkl_view_t *view);
 
 /*
  * Whether a claim of mode ahead blocks a later claim of mode behind.  Claims
@@ -283,15 +278,16 @@ size_t zkl_view_capacity(zkl_mode_t mode);
  */
 int zkl_view_count(zkl_holders_t *holders, zkl_mode_t mode);
 
-/* Whether the first claim is ahead of entry and has another use. */
-int zkl_view_conflict(zkl_view_t *view, zkl_entry_t *entry);
-
 /*
- * Finds a watched claim by seq, or NULL.  If prior is not NULL, finds the next
- * claim with the same seq.
+ * Whether the first claim is ahead of entry and has another use; if so, what
+ * has to be known before the conflict is: ZKL_COMPLETE, ZKL_WATCH for the first
+ * claim, or nothing: ZKL_VIEW_CONFLICT.  Else ZKL_NOTHING.
  */
-zkl_entry_t *zkl_view_watched(zkl_view_t *view, int64_t seq,
-    zkl_entry_t *prior);
+zkl_verdict_e zkl_view_conflict(zkl_view_t *view, zkl_entry_t *entry);
+
+/* Finds a watched claim, or returns NULL. */
+zkl_entry_t *zkl_view_watched(zkl_view_t *view, int64_t seq, zkl_mode_t mode,
+    uint64_t who);
 
 
 #endif /* _ZKL_VIEW_H_INCLUDED_ */

@@ -32,7 +32,6 @@ struct zkl_adoption_s {
     zkl_worker_t                      *worker;
     zkl_zone_t                        *zone;
     zkl_session_t                     *session; /* NULL: not open yet */
-    int64_t                            id;      /* of the session */
     ngx_uint_t                         nclaims; /* that may need the session */
     ngx_msec_t                         tried;   /* when the records were read */
     ngx_event_t                        over;    /* closes the session */
@@ -43,11 +42,7 @@ struct zkl_adoption_s {
 };
 
 
-static ngx_int_t zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone);
 static void zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path);
-static void zkl_adopt_delete(zkl_worker_t *worker, zkl_record_t *record,
-    ngx_str_t *path);
-static void zkl_adopt_post(zkl_adoption_t *adoption);
 static void zkl_adopt_answered(void *data, ngx_uint_t write, ngx_uint_t n,
     ngx_msec_int_t time);
 static void zkl_adopt_connected(void *data, ngx_uint_t fresh);
@@ -78,7 +73,8 @@ static const zkl_session_events_t  zkl_adopt_events =
 void
 zkl_adopt_orphans(zkl_worker_t *worker)
 {
-    zkl_zone_t  *zone;
+    zkl_zone_t      *zone;
+    zkl_adoption_t  *adoption;
 
     while (!worker->leaving || zkl_worker_over(worker)) {
 
@@ -87,61 +83,43 @@ zkl_adopt_orphans(zkl_worker_t *worker)
             break;
         }
 
-        if (zkl_adopt_open(worker, zone) != NGX_OK) {
+        adoption = ngx_calloc(sizeof(zkl_adoption_t), worker->log);
+        if (adoption == NULL) {
+            zkl_zone_abandon(zone);
             break;
         }
+
+        adoption->worker = worker;
+        adoption->zone = zone;
+
+        adoption->over.handler = zkl_adopt_over_handler;
+        adoption->over.data = adoption;
+        adoption->over.log = worker->log;
+
+        ngx_queue_insert_tail(&worker->adoptions, &adoption->queue);
+
+        adoption->session = zkl_session_open(worker->conf, &worker->mailbox,
+                                             &zkl_adopt_events, adoption,
+                                             &zone->own->key,
+                                             &zone->own->alive, worker->log);
+        if (adoption->session == NULL) {
+            zkl_adopt_free(adoption);
+            zkl_zone_abandon(zone);
+            break;
+        }
+
+        adoption->tried = ngx_current_msec;
+        zkl_record_inherit(zone, zkl_adopt_record, adoption);
+
+        zkl_worker_count(worker, ZKL_COUNT_ADOPTED, 1);
+
+        ngx_log_error(NGX_LOG_NOTICE, worker->log, 0,
+                      "the session of a worker that has gone is adopted");
 
         worker->left = ngx_current_msec;
     }
 
     zkl_worker_busy(worker);
-}
-
-
-/* Owns zone.  NGX_ERROR: no memory; the slot is abandoned again. */
-
-static ngx_int_t
-zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone)
-{
-    zkl_key_t        key;
-    zkl_adoption_t  *adoption;
-
-    (void) zkl_zone_key(zone, &key);
-
-    adoption = ngx_calloc(sizeof(zkl_adoption_t), worker->log);
-    if (adoption == NULL) {
-        zkl_zone_abandon(zone);
-        return NGX_ERROR;
-    }
-
-    adoption->worker = worker;
-    adoption->zone = zone;
-    adoption->id = key.id;
-
-    adoption->over.handler = zkl_adopt_over_handler;
-    adoption->over.data = adoption;
-    adoption->over.log = worker->log;
-
-    ngx_queue_insert_tail(&worker->adoptions, &adoption->queue);
-
-    adoption->session = zkl_session_open(worker->conf, &worker->mailbox,
-                                         &zkl_adopt_events, adoption, &key,
-                                         &zone->own->alive, worker->log);
-    if (adoption->session == NULL) {
-        zkl_adopt_free(adoption);
-        zkl_zone_abandon(zone);
-        return NGX_ERROR;
-    }
-
-    adoption->tried = ngx_current_msec;
-    zkl_record_inherit(zone, zkl_adopt_record, adoption);
-
-    zkl_worker_count(worker, ZKL_COUNT_ADOPTED, 1);
-
-    ngx_log_error(NGX_LOG_NOTICE, worker->log, 0,
-                  "the session of a worker that has gone is adopted");
-
-    return NGX_OK;
 }
 
 
@@ -157,31 +135,23 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
 {
     zkl_adoption_t  *adoption = data;
 
-    uint32_t      n;
-    ngx_int_t     rc;
-    ngx_uint_t    ended, lease;
-    zkl_cell_t   *cell;
-    zkl_zone_t   *zone;
+    u_char         buf[ZKL_CLAIM_MAX];
+    uint32_t       n;
+    zkl_id_t       id;
+    zkl_op_t      *op;
+    ngx_int_t      rc;
+    ngx_str_t      name;
+    ngx_uint_t     ended, lease;
+    zkl_cell_t    *cell;
+    zkl_zone_t    *zone;
+    zkl_worker_t  *worker;
 
+    worker = adoption->worker;
     zone = adoption->zone;
     n = record->id.record;
     cell = zkl_layout_cell(zone->map, n);
 
-    if (adoption->worker->claims[n] != NULL) {
-        return;
-    }
-
-    if (record->state == ZKL_RECORD_OPEN) {
-
-        /*
-         * The session was over before the worker died; or the record had moved
-         * to the slot of a successor that died or left before handing the chunk
-         * over.  The claim is durable, and the session that counts the lease
-         * next makes another record.
-         */
-
-        zkl_record_ending(cell, ZKL_ENDING_FORSAKEN);
-        zkl_record_free(zone, n);
+    if (worker->claims[n] != NULL) {
         return;
     }
 
@@ -195,20 +165,55 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         zkl_record_let_go(cell);
     }
 
-    if (!lease && !record->durable && (!ended || record->seq == -1)) {
-        zkl_adopt_delete(adoption->worker, record, path);
+    if (record->state == ZKL_RECORD_OPEN) {
+
+        /*
+         * The session was over before the worker died; or the record had moved
+         * to the slot of a successor that died or left before handing the chunk
+         * over.  The claim is durable, and the session that counts the lease
+         * next makes another record.
+         */
+
+        rc = NGX_BUSY;
+
+    } else if (lease || record->durable || (ended && record->seq != -1)) {
+        rc = zkl_claim_adopt(worker, path, record, !lease, adoption);
+
+    } else {
+
+        /*
+         * The close deletes the znode, too, but has to wait until all leases
+         * are durable.  A one-node lock's znode may be another claim's.
+         */
+
+        if (record->seq != -1 && record->mode != ZKL_NODE
+            && zkl_session_connected(worker->session))
+        {
+            id = record->id;
+            id.record = record->named;
+
+            name.data = buf;
+            name.len = zkl_name_claim_write((char *) buf, &id, record->was,
+                                            record->seq);
+
+            op = zkl_op_new(worker->session, ZKL_OP_DELETE, path, &name, NULL);
+
+            if (op != NULL) {
+                op->gather = 1;
+                zkl_session_send(op);
+            }
+        }
+
         zkl_record_end(zone, n);
         return;
     }
-
-    rc = zkl_claim_adopt(adoption->worker, path, record, !lease, adoption);
 
     if (rc == NGX_OK) {
         adoption->nclaims++;
 
     } else if (rc == NGX_BUSY) {
 
-        /* the worker has found the entry, and has a claim */
+        /* or the worker has found the entry, and has a claim */
 
         zkl_record_ending(cell, ZKL_ENDING_FORSAKEN);
         zkl_record_free(zone, n);
@@ -217,41 +222,6 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         /* the sweep tries again */
 
         adoption->failed = 1;
-    }
-}
-
-
-/*
- * The close deletes the znode, too, but has to wait until all leases are
- * durable.  A one-node lock's znode may be another claim's.
- */
-
-static void
-zkl_adopt_delete(zkl_worker_t *worker, zkl_record_t *record, ngx_str_t *path)
-{
-    u_char     buf[ZKL_CLAIM_MAX];
-    zkl_id_t   id;
-    zkl_op_t  *op;
-    ngx_str_t  name;
-
-    if (record->seq == -1 || record->mode == ZKL_NODE
-        || !zkl_session_connected(worker->session))
-    {
-        return;
-    }
-
-    id = record->id;
-    id.record = record->named;
-
-    name.data = buf;
-    name.len = zkl_name_claim_write((char *) buf, &id, record->was,
-                                    record->seq);
-
-    op = zkl_op_new(worker->session, ZKL_OP_DELETE, path, &name, NULL);
-
-    if (op != NULL) {
-        op->gather = 1;
-        zkl_session_send(op);
     }
 }
 
@@ -268,7 +238,7 @@ zkl_adopt_has(zkl_worker_t *worker, int64_t session)
     {
         adoption = ngx_queue_data(q, zkl_adoption_t, queue);
 
-        if (adoption->id == session) {
+        if (adoption->zone->own->key.id == session) {
             return 1;
         }
     }
@@ -288,16 +258,7 @@ void
 zkl_adopt_settled(zkl_adoption_t *adoption)
 {
     adoption->nclaims--;
-    zkl_adopt_post(adoption);
-}
-
-
-static void
-zkl_adopt_post(zkl_adoption_t *adoption)
-{
-    if (adoption->nclaims == 0 && !adoption->failed) {
-        ngx_post_event(&adoption->over, &ngx_posted_events);
-    }
+    ngx_post_event(&adoption->over, &ngx_posted_events);
 }
 
 
@@ -316,7 +277,7 @@ zkl_adopt_connected(void *data, ngx_uint_t fresh)
 {
     zkl_adoption_t  *adoption = data;
 
-    zkl_adopt_post(adoption);
+    ngx_post_event(&adoption->over, &ngx_posted_events);
 }
 
 
@@ -356,7 +317,7 @@ zkl_adopt_sweep(zkl_worker_t *worker)
             zkl_record_inherit(adoption->zone, zkl_adopt_record, adoption);
         }
 
-        zkl_adopt_post(adoption);
+        ngx_post_event(&adoption->over, &ngx_posted_events);
     }
 }
 
@@ -376,7 +337,7 @@ zkl_adopt_lost(void *data)
 
     adoption->ended = 1;
 
-    zkl_adopt_post(adoption);
+    ngx_post_event(&adoption->over, &ngx_posted_events);
 }
 
 
@@ -426,11 +387,6 @@ zkl_adopt_leave(zkl_worker_t *worker)
     while (!ngx_queue_empty(&worker->adoptions)) {
         q = ngx_queue_head(&worker->adoptions);
         adoption = ngx_queue_data(q, zkl_adoption_t, queue);
-
-        if (adoption->ended && adoption->nclaims == 0 && !adoption->failed) {
-            zkl_adopt_over_handler(&adoption->over);
-            continue;
-        }
 
         zone = adoption->zone;
         session = adoption->session;

@@ -82,7 +82,6 @@ static void zkl_call_look_tell(zkl_call_t *look);
 static void zkl_call_look_end(zkl_call_t *look);
 static zkl_op_t *zkl_call_claim_op(zkl_call_t *call, zkl_op_e type,
     ngx_str_t *value, zkl_op_pt handler);
-static void zkl_call_send(zkl_call_t *call, zkl_op_t *op);
 static void zkl_call_post(zkl_call_t *call, zkl_answer_e answer);
 static void zkl_call_free(zkl_call_t *call);
 static void zkl_call_inspect(zkl_call_t *call);
@@ -92,7 +91,6 @@ static void zkl_call_missing(zkl_call_t *call);
 static void zkl_call_placed(zkl_call_t *call);
 static ngx_uint_t zkl_call_early(zkl_call_t *call);
 static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata);
-static void zkl_call_set(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_ask(zkl_call_t *call, zkl_claim_data_t *newer);
 static zkl_errand_e zkl_call_take_back(zkl_call_t *call, ngx_uint_t *reply);
 static void zkl_call_reply(zkl_call_t *call, zkl_reply_e reply);
@@ -100,6 +98,8 @@ static void zkl_call_known(zkl_call_t *call, zkl_record_t *record);
 static void zkl_call_holder(zkl_call_t *call);
 static void zkl_call_list(zkl_call_t *call);
 static void zkl_call_list_handler(zkl_op_t *op);
+static ngx_uint_t zkl_call_child(zkl_op_t *op, ngx_uint_t i,
+    zkl_child_t *child);
 static ngx_int_t zkl_call_count(zkl_call_t *call, zkl_op_t *op);
 static ngx_int_t zkl_call_sort(zkl_call_t *call, zkl_op_t *op);
 static int ngx_libc_cdecl zkl_call_compare(const void *one, const void *two);
@@ -109,17 +109,16 @@ static void zkl_call_found(zkl_call_t *call);
 static void zkl_call_note_ttl(zkl_info_t *info);
 static void zkl_call_note_record(zkl_info_t *info, zkl_record_t *record);
 static void zkl_call_delete(zkl_call_t *call);
-static void zkl_call_cdata_handler(zkl_op_t *op);
-static void zkl_call_parent_handler(zkl_op_t *op);
-static void zkl_call_bound_handler(zkl_op_t *op);
+static ngx_int_t zkl_call_delete_read(zkl_call_t *call, zkl_op_t *op);
 static void zkl_call_bump(zkl_call_t *call);
+static void zkl_call_parent_handler(zkl_op_t *op);
 static void zkl_call_bump_handler(zkl_op_t *op);
 static void zkl_call_bumped(zkl_call_t *call, zkl_rc_e rc);
 static void zkl_call_delete_handler(zkl_op_t *op);
 static void zkl_call_deleted(zkl_call_t *call);
-static void zkl_call_remote(zkl_call_t *call, zkl_claim_data_t *cdata);
+static void zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_downgrade(zkl_call_t *call, zkl_claim_data_t *cdata);
-static void zkl_call_revoke_handler(zkl_op_t *op);
+static void zkl_call_revoke(zkl_call_t *call);
 static void zkl_call_write(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_write_handler(zkl_op_t *op);
 
@@ -273,18 +272,8 @@ zkl_call_begin(zkl_call_t *call)
 
     case ZKL_HOLD:
     case ZKL_DOWNGRADE:
-        zkl_call_inspect(call);
-        break;
-
     case ZKL_REVOKE:
-
-        /*
-         * Asks the holder to let go: by the claim data of a gateway's claim,
-         * else by Curator's mark.
-         */
-
-        zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_GET, NULL,
-                                              zkl_call_revoke_handler));
+        zkl_call_inspect(call);
         break;
 
     case ZKL_HOLDER:
@@ -599,8 +588,9 @@ zkl_call_look_handler(zkl_call_t *look, zkl_answer_e answer)
 
 
 /*
- * Lends the result to the calls that share the look.  A client's answer may
- * describe many claims, so a turn of the event loop tells a few calls only.
+ * Tells the calls that share the look: their handlers are called with the look,
+ * which has the result.  A client's answer may describe many claims, so a turn
+ * of the event loop tells a few calls only.
  */
 
 static void
@@ -609,6 +599,7 @@ zkl_call_look_tell(zkl_call_t *look)
     ngx_uint_t    n;
     ngx_queue_t  *q;
     zkl_call_t   *call;
+    zkl_call_pt   handler;
 
     for (n = 0; !ngx_queue_empty(&look->sharers); n += 1 + look->nknown) {
 
@@ -622,22 +613,13 @@ zkl_call_look_tell(zkl_call_t *look)
 
         call = ngx_queue_data(q, zkl_call_t, turn);
 
+        handler = call->handler;
+        look->data = call->data;
+
         call->look = NULL;
-        call->step = ZKL_STEP_OP;
-        call->infos = look->infos;
-        call->ninfos = look->ninfos;
-        call->nknown = look->nknown;
-        call->total = look->total;
-        call->holders = look->holders;
-        call->last = look->last;
-        call->etag = look->etag;
+        zkl_call_leave(call);
 
-        zkl_call_tell(call, look->answer);
-
-        call->infos = NULL;
-        call->ninfos = 0;
-
-        zkl_call_free(call);
+        handler(look, look->answer);
     }
 
     look->step = ZKL_STEP_OP;
@@ -699,14 +681,19 @@ zkl_call_look_end(zkl_call_t *look)
 }
 
 
-/* An operation on the claim's znode. */
+/*
+ * An operation on the claim's znode: what is read is no older than the call,
+ * because a server that lags behind may not have the claim yet; what is written
+ * is of the version that was read.
+ */
 
 static zkl_op_t *
 zkl_call_claim_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *value,
     zkl_op_pt handler)
 {
-    u_char     buf[ZKL_CLAIM_MAX];
-    ngx_str_t  name;
+    u_char      buf[ZKL_CLAIM_MAX];
+    zkl_op_t   *op;
+    ngx_str_t   name;
 
     if (call->name.len == 0) {
         name.data = buf;
@@ -720,7 +707,13 @@ zkl_call_claim_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *value,
         name = call->name;
     }
 
-    return zkl_call_op(call, type, &name, value, handler);
+    op = zkl_call_op(call, type, &name, value, handler);
+    if (op != NULL) {
+        op->version = call->version;
+        op->fresh = (type == ZKL_OP_GET);
+    }
+
+    return op;
 }
 
 
@@ -742,9 +735,7 @@ zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name, ngx_str_t *value,
 }
 
 
-/* Sends op, which keeps the call; op may be NULL for want of memory. */
-
-static void
+void
 zkl_call_send(zkl_call_t *call, zkl_op_t *op)
 {
     if (op == NULL) {
@@ -755,17 +746,6 @@ zkl_call_send(zkl_call_t *call, zkl_op_t *op)
     call->nops++;
 
     zkl_session_send(op);
-}
-
-
-void
-zkl_call_send_fresh(zkl_call_t *call, zkl_op_t *op)
-{
-    if (op != NULL) {
-        op->fresh = 1;
-    }
-
-    zkl_call_send(call, op);
 }
 
 
@@ -920,9 +900,7 @@ zkl_call_free(zkl_call_t *call)
 
     (void) zkl_call_infos(call, 0);
 
-    if (call->owner.data != NULL) {
-        ngx_free(call->owner.data);
-    }
+    ngx_free(call->owner.data);
 
     ngx_queue_remove(&call->queue);
     call->worker->ncalls--;
@@ -941,7 +919,7 @@ zkl_call_free(zkl_call_t *call)
  * Reads and writes of a single claim: a read of the znode (inspect); then what
  * the worker of a claim of this gateway has replied, and the record (known), or
  * the claim data of another gateway's claim (other), and a list if the claim
- * waits; then a set of the claim data, by the version that was read (set).
+ * waits; then a set of the claim data, by the version that was read (change).
  */
 
 
@@ -955,13 +933,8 @@ zkl_call_inspect(zkl_call_t *call)
         return;
     }
 
-    if (zkl_call_infos(call, 1) != NGX_OK) {
-        zkl_call_post(call, ZKL_CALL_FAILED);
-        return;
-    }
-
-    zkl_call_send_fresh(call, zkl_call_claim_op(call, ZKL_OP_GET, NULL,
-                                                zkl_call_inspect_handler));
+    zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_GET, NULL,
+                                          zkl_call_inspect_handler));
 }
 
 
@@ -974,12 +947,18 @@ zkl_call_inspect_handler(zkl_op_t *op)
 
     call = op->data;
 
-    if (call->handler == NULL) {
+    if (op->rc == ZKL_OK && call->node && !zkl_node_asked(call, op)) {
+        op->rc = ZKL_NO_NODE;
+    }
+
+    if (call->step == ZKL_STEP_DELETE
+        && zkl_call_delete_read(call, op) == NGX_OK)
+    {
         goto done;
     }
 
-    if (op->rc == ZKL_OK && call->node && !zkl_node_is(&call->token.id, op)) {
-        op->rc = ZKL_NO_NODE;
+    if (call->handler == NULL) {
+        goto done;
     }
 
     if (op->rc == ZKL_NO_NODE) {
@@ -994,12 +973,20 @@ zkl_call_inspect_handler(zkl_op_t *op)
 
     /* without the record, because the child is not set so far */
 
-    if (zkl_call_describe(&call->infos[0], op) != NGX_OK) {
+    if (zkl_call_infos(call, 1) != NGX_OK
+        || zkl_call_describe(&call->infos[0], op) != NGX_OK)
+    {
         zkl_call_tell(call, ZKL_CALL_FAILED);
         goto done;
     }
 
     call->version = op->version;
+
+    if (call->type == ZKL_REVOKE) {
+        zkl_call_revoke(call);
+        goto done;
+    }
+
     call->nknown = 1;
     call->infos[0].child.mode = call->token.mode;
     call->infos[0].child.seq = call->token.seq;
@@ -1171,32 +1158,17 @@ zkl_call_placed(zkl_call_t *call)
 
     zkl_call_note_ttl(info);
 
-    switch (call->type) {
-
-    case ZKL_RENEW:
-        zkl_call_set(call, &cdata);
-        break;
-
-    case ZKL_DOWNGRADE:
+    if (call->type == ZKL_DOWNGRADE) {
         zkl_call_downgrade(call, &cdata);
-        break;
 
-    case ZKL_HOLD:
-    case ZKL_RELEASE:
-        zkl_call_remote(call, &cdata);
-        break;
+    } else if (call->type == ZKL_INSPECT && !cdata.async) {
+        zkl_call_tell(call, ZKL_CALL_OK);
 
-    default: /* ZKL_INSPECT */
+    } else {
 
-        if (!cdata.async) {
-            zkl_call_tell(call, ZKL_CALL_OK);
-            break;
-        }
+        /* INSPECT: no client was told of the grant so far, but this one is */
 
-        /* no client was told so far; the write tells the claim's gateway */
-
-        zkl_call_set(call, &cdata);
-        break;
+        zkl_call_change(call, &cdata);
     }
 }
 
@@ -1245,7 +1217,7 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
         if (looks && call->grace != 0
             && (call->tries == 0 || cdata->renewals == call->renewals))
         {
-            zkl_call_set(call, cdata);
+            zkl_call_change(call, cdata);
             return;
         }
 
@@ -1280,64 +1252,6 @@ zkl_call_granted(zkl_claim_data_t *cdata)
     return (cdata->index >= 0) ? !cdata->async || cdata->held
                                  || cdata->holds > 1 || cdata->gate_len != 0
                                : cdata->revoke;
-}
-
-
-/*
- * Writes the claim data of infos[0] with what the call changes.  The claim's
- * gateway watches a claim that is held for some time; of any other claim that
- * gateway sees the new count of renewals when the known lease is over.
- */
-
-static void
-zkl_call_set(zkl_call_t *call, zkl_claim_data_t *cdata)
-{
-    zkl_info_t  *info;
-
-    info = &call->infos[0];
-
-    if (cdata->index < 0) {
-
-        /*
-         * The claim is no gateway's, and must not be written to; or the claim
-         * data are a Curator client's mark, which the claim's gateway mends.
-         */
-
-        zkl_call_tell(call, cdata->revoke
-                            ? ZKL_CALL_UNREACHABLE
-                            : ZKL_CALL_FOREIGN);
-        return;
-    }
-
-    if (call->tries == 0) {
-        call->renewals = cdata->renewals;
-    }
-
-    /*
-     * A grant that was seen counts as a renewal: this client is told the whole
-     * ttl, and the claim's worker may have told an earlier client.
-     */
-
-    cdata->renewals++;
-    cdata->async = cdata->async && !info->held;
-
-    if (call->ttl != 0) {
-        cdata->ttl = (int64_t) call->ttl;
-    }
-
-    if (info->held) {
-
-        if (cdata->gate_len != 0) {
-
-            /* the longest ttl told: a gateway that takes over knows no other */
-
-            cdata->ttl = ngx_max(cdata->ttl, (int64_t) info->ttl);
-        }
-
-        info->ttl = (ngx_msec_t) cdata->ttl;
-    }
-
-    zkl_call_write(call, cdata);
 }
 
 
@@ -1439,7 +1353,6 @@ zkl_call_rung(zkl_call_t *call)
         break;
 
     case ZKL_ERRAND_COUNTS:
-        call->served.done = ZKL_REPLY_COUNTED;
         reply = ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE;
         break;
 
@@ -1492,18 +1405,18 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
     call->step = ZKL_STEP_OP;
     call->reply = reply;
 
+    if (reply == ZKL_REPLY_COUNTED
+        || reply == ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE)
+    {
+        /* of a release: a hold, which may be counted: an end is always told */
+
+        call->served.done = ZKL_REPLY_COUNTED;
+    }
+
     if (reply >= ZKL_REPLY_ANSWER
         && (reply != ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE
             || call->type != ZKL_RENEW))
     {
-        if (call->type == ZKL_RELEASE
-            && reply == ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE)
-        {
-            /* a hold, whose count may be written: an end is always told */
-
-            call->served.done = ZKL_REPLY_COUNTED;
-        }
-
         zkl_call_post(call, reply - ZKL_REPLY_ANSWER);
         return;
     }
@@ -1653,7 +1566,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
             /* another gateway has renewed the lease that was over here */
 
-            zkl_call_set(call, &cdata);
+            zkl_call_change(call, &cdata);
             return;
         }
 
@@ -1728,7 +1641,6 @@ zkl_call_holder(zkl_call_t *call)
     call->infos[0].held = 1;
     call->total = 1;
     call->holders = 1;
-    call->next = 0;
 
     zkl_call_read(call);
 }
@@ -1815,9 +1727,7 @@ zkl_call_list_handler(zkl_op_t *op)
 
         for (i = 0; i < op->nchildren; i++) {
 
-            if (zkl_name_child_read(&child, (char *) op->children[i].data,
-                                    op->children[i].len)
-                == 0
+            if (zkl_call_child(op, i, &child)
                 && child.has_id
                 && zkl_name_secret_equal(child.id.random,
                                          call->token.id.random, ZKL_KEY)
@@ -1869,6 +1779,19 @@ done:
 }
 
 
+/* Reads the name of a listed child; 0: the child is no claim. */
+
+static ngx_uint_t
+zkl_call_child(zkl_op_t *op, ngx_uint_t i, zkl_child_t *child)
+{
+    ngx_str_t  *name;
+
+    name = &op->children[i];
+
+    return zkl_name_child_read(child, (char *) name->data, name->len) == 0;
+}
+
+
 /* Counts the claims ahead; NGX_DECLINED if the claim asked for is gone. */
 
 static ngx_int_t
@@ -1889,10 +1812,7 @@ zkl_call_count(zkl_call_t *call, zkl_op_t *op)
 
     for (i = 0; i < op->nchildren; i++) {
 
-        if (zkl_name_child_read(&child, (char *) op->children[i].data,
-                                op->children[i].len)
-            != 0)
-        {
+        if (!zkl_call_child(op, i, &child)) {
             continue;
         }
 
@@ -1926,9 +1846,7 @@ zkl_call_count(zkl_call_t *call, zkl_op_t *op)
     /* the readers ahead of the first claim that is no reader share the lock */
 
     for (i = 0; i < op->nchildren; i++) {
-        readers += (zkl_name_child_read(&child, (char *) op->children[i].data,
-                                        op->children[i].len)
-                    == 0
+        readers += (zkl_call_child(op, i, &child)
                     && child.mode == ZKL_READ && child.seq < writer);
     }
 
@@ -1966,10 +1884,7 @@ zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
 
     for (i = 0, n = 0; i < op->nchildren; i++) {
 
-        if (zkl_name_child_read(&infos[n].child, (char *) op->children[i].data,
-                                op->children[i].len)
-            == 0)
-        {
+        if (zkl_call_child(op, i, &infos[n].child)) {
             infos[n++].name = op->children[i];
         }
     }
@@ -2024,8 +1939,6 @@ zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
         rc = zkl_call_copy(call, &call->infos[i].name, &infos[i].name);
     }
 
-    call->next = 0;
-
     ngx_free(infos);
 
     return rc;
@@ -2040,11 +1953,7 @@ zkl_call_compare(const void *one, const void *two)
     a = one;
     b = two;
 
-    if (a->child.seq != b->child.seq) {
-        return (a->child.seq < b->child.seq) ? -1 : 1;
-    }
-
-    return 0;
+    return (a->child.seq > b->child.seq) - (a->child.seq < b->child.seq);
 }
 
 
@@ -2309,22 +2218,15 @@ zkl_call_infos(zkl_call_t *call, ngx_uint_t n)
     ngx_uint_t  i;
 
     for  (i = 0; i < call->ninfos; i++) {
-
-        if (call->infos[i].cdata.data != NULL) {
-            ngx_free(call->infos[i].cdata.data);
-        }
-
-        if (call->infos[i].name.data != NULL) {
-            ngx_free(call->infos[i].name.data);
-        }
+        ngx_free(call->infos[i].cdata.data);
+        ngx_free(call->infos[i].name.data);
     }
 
-    if (call->infos != NULL) {
-        ngx_free(call->infos);
-        call->infos = NULL;
-    }
+    ngx_free(call->infos);
 
+    call->infos = NULL;
     call->ninfos = 0;
+    call->next = 0;
 
     if (n == 0) {
         return NGX_OK;
@@ -2377,55 +2279,43 @@ zkl_call_delete(zkl_call_t *call)
     call->nknown = 0;
 
     if (zkl_session_connected(call->worker->session)) {
-
-        /* a server that lags behind may not have the claim yet */
-
-        zkl_call_send_fresh(call, zkl_call_claim_op(call, ZKL_OP_GET, NULL,
-                                                    zkl_call_cdata_handler));
+        zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_GET, NULL,
+                                              zkl_call_inspect_handler));
     }
 }
 
 
-/* A claim with several holds is not deleted: the claim's gateway counts. */
+/*
+ * The claim that is to be deleted was read, or could not be: goes on with the
+ * delete.  NGX_DECLINED: a claim with several holds is not deleted, because the
+ * claim's gateway counts; the call goes on with what was read.
+ */
 
-static void
-zkl_call_cdata_handler(zkl_op_t *op)
+static ngx_int_t
+zkl_call_delete_read(zkl_call_t *call, zkl_op_t *op)
 {
     zkl_claim_data_t  cdata;
-    zkl_op_t         *delete;
-    zkl_call_t       *call;
 
-    call = op->data;
-
-    if (op->rc == ZKL_OK && call->node && !zkl_node_asked(call, op)) {
-        op->rc = ZKL_NO_NODE;
+    if (op->rc == ZKL_NO_NODE) {
+        zkl_call_missing(call);
+        return NGX_OK;
     }
 
-    switch (op->rc) {
+    if (op->rc == ZKL_UNKNOWN || op->rc == ZKL_UNSENT) {
+        return NGX_OK;
+    }
 
-    case ZKL_OK:
-        break;
+    if (op->rc != ZKL_OK && call->node) {
+        zkl_call_failed(call, op->rc);
+        call->step = ZKL_STEP_OP;
+        return NGX_OK;
+    }
 
-    case ZKL_NO_NODE:
-        zkl_call_missing(call);
-        goto done;
-
-    case ZKL_UNKNOWN:
-    case ZKL_UNSENT:
-        goto done;
-
-    default:
-
-        if (call->node) {
-            zkl_call_failed(call, op->rc);
-            call->step = ZKL_STEP_OP;
-            goto done;
-        }
+    if (op->rc != ZKL_OK) {
 
         /* a gateway may delete a znode that the gateway may not read */
 
         op->version = -1;
-        break;
     }
 
     zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
@@ -2437,14 +2327,9 @@ zkl_call_cdata_handler(zkl_op_t *op)
 
         /* by version, because the znode may be another claim's by now */
 
-        delete = zkl_call_claim_op(call, ZKL_OP_DELETE, NULL,
-                                   zkl_call_delete_handler);
-        if (delete != NULL) {
-            delete->version = call->version;
-        }
-
-        zkl_call_send(call, delete);
-        goto done;
+        zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_DELETE, NULL,
+                                              zkl_call_delete_handler));
+        return NGX_OK;
     }
 
     if (call->type == ZKL_BREAK) {
@@ -2453,107 +2338,15 @@ zkl_call_cdata_handler(zkl_op_t *op)
     } else if ((cdata.index >= 0 && cdata.holds > 1)
                || (cdata.index < 0 && cdata.revoke))
     {
+        /* a mark of Curator's may hide several holds */
+
         call->step = ZKL_STEP_OP;
-
-        /* the claim's gateway counts, also if Curator's mark hides the holds */
-
-        zkl_call_inspect(call);
-        goto done;
+        return NGX_DECLINED;
     }
 
     zkl_call_bump(call);
 
-done:
-
-    zkl_call_op_end(call);
-}
-
-
-/* Sets the lock's znode to the data that were read: alone, or with a delete. */
-
-static void
-zkl_call_parent_handler(zkl_op_t *op)
-{
-    zkl_rc_e     rc;
-    ngx_uint_t   deletes;
-    zkl_op_t    *set, *delete;
-    zkl_call_t  *call;
-
-    call = op->data;
-    deletes = (call->step == ZKL_STEP_DELETE);
-    delete = NULL;
-    set = NULL;
-    rc = op->rc;
-
-    if (deletes) {
-
-        if (rc == ZKL_UNKNOWN || rc == ZKL_UNSENT) {
-            goto done;
-        }
-
-        delete = zkl_call_claim_op(call, ZKL_OP_DELETE, NULL,
-                                   zkl_call_delete_handler);
-        if (delete == NULL) {
-            goto done;
-        }
-    }
-
-    if (rc == ZKL_OK && !op->cut) {
-        rc = ZKL_UNSENT;
-        set = zkl_call_op(call, ZKL_OP_SET, NULL, &op->reply,
-                          deletes ? zkl_call_bound_handler
-                                  : zkl_call_bump_handler);
-    }
-
-    if (deletes) {
-        call->bound = (set != NULL);
-        call->sets += call->bound;
-
-        delete->version = call->version;
-        delete->gather = call->bound;
-        zkl_call_send(call, delete);
-    }
-
-    if (set != NULL) {
-
-        /* no data can be lost, and the set does not fail if others set, too */
-
-        set->version = op->reply.len ? op->version : -1;
-        set->gather = deletes;
-        zkl_call_send(call, set);
-
-    } else if (!deletes) {
-        zkl_call_bumped(call, rc);
-    }
-
-done:
-
-    zkl_call_op_end(call);
-}
-
-
-/*
- * Of two sets at once the second fails: the call sets the znode again.  A set
- * whose answer comes before the answer to the delete was ahead of the delete,
- * and does not count: zkl_call_deleted() sets the znode.
- */
-
-static void
-zkl_call_bound_handler(zkl_op_t *op)
-{
-    zkl_call_t  *call;
-
-    call = op->data;
-    call->sets--;
-
-    if (call->step == ZKL_STEP_BUMP && op->rc == ZKL_CHANGED) {
-        zkl_call_bump(call);
-
-    } else {
-        zkl_call_bumped(call, op->rc);
-    }
-
-    zkl_call_op_end(call);
+    return NGX_OK;
 }
 
 
@@ -2582,7 +2375,66 @@ zkl_call_bump(zkl_call_t *call)
 }
 
 
-/* If the version has changed since the read, another writer has set it. */
+/* Sets the lock's znode to the data that were read: alone, or with a delete. */
+
+static void
+zkl_call_parent_handler(zkl_op_t *op)
+{
+    zkl_rc_e     rc;
+    zkl_op_t    *set, *delete;
+    zkl_call_t  *call;
+
+    call = op->data;
+    delete = NULL;
+    set = NULL;
+    rc = op->rc;
+
+    if (call->step == ZKL_STEP_DELETE) {
+
+        if (rc == ZKL_UNKNOWN || rc == ZKL_UNSENT) {
+            goto done;
+        }
+
+        delete = zkl_call_claim_op(call, ZKL_OP_DELETE, NULL,
+                                   zkl_call_delete_handler);
+        if (delete == NULL) {
+            goto done;
+        }
+    }
+
+    if (rc == ZKL_OK && !op->cut) {
+        rc = ZKL_UNSENT;
+        set = zkl_call_op(call, ZKL_OP_SET, NULL, &op->reply,
+                          zkl_call_bump_handler);
+    }
+
+    if (delete != NULL) {
+        delete->gather = (set != NULL);
+        zkl_call_send(call, delete);
+    }
+
+    if (set != NULL) {
+
+        /* no data can be lost, and the set does not fail if others set, too */
+
+        set->version = op->reply.len ? op->version : -1;
+        set->gather = (delete != NULL);
+        zkl_call_send(call, set);
+
+    } else {
+        zkl_call_bumped(call, rc);
+    }
+
+done:
+
+    zkl_call_op_end(call);
+}
+
+
+/*
+ * Of two sets at once the second fails: the call sets the znode again, because
+ * the first may have been ahead of the delete.
+ */
 
 static void
 zkl_call_bump_handler(zkl_op_t *op)
@@ -2591,7 +2443,13 @@ zkl_call_bump_handler(zkl_op_t *op)
 
     call = op->data;
 
-    zkl_call_bumped(call, op->rc);
+    if (call->step == ZKL_STEP_BUMP && op->rc == ZKL_CHANGED) {
+        zkl_call_bump(call);
+
+    } else {
+        zkl_call_bumped(call, op->rc);
+    }
+
     zkl_call_op_end(call);
 }
 
@@ -2605,10 +2463,6 @@ zkl_call_bump_handler(zkl_op_t *op)
 static void
 zkl_call_bumped(zkl_call_t *call, zkl_rc_e rc)
 {
-    if (rc == ZKL_NO_AUTH || rc == ZKL_REFUSED || rc == ZKL_OVER_QUOTA) {
-        call->bound = 0;
-    }
-
     if (call->step == ZKL_STEP_BUMP && rc != ZKL_UNKNOWN && rc != ZKL_UNSENT) {
         call->step = ZKL_STEP_OP;
         zkl_call_tell(call, ZKL_CALL_OK);
@@ -2656,12 +2510,15 @@ zkl_call_delete_handler(zkl_op_t *op)
 }
 
 
-/* The claim is gone: the client is told when the lock's znode is set. */
+/*
+ * The claim is gone: the client is told when the lock's znode is set.  A set
+ * whose answer has come already was ahead of the delete, and does not count.
+ */
 
 static void
 zkl_call_deleted(zkl_call_t *call)
 {
-    if (!call->bound) {
+    if (call->node) {
         call->step = ZKL_STEP_OP;
         zkl_call_tell(call, ZKL_CALL_OK);
         return;
@@ -2669,85 +2526,124 @@ zkl_call_deleted(zkl_call_t *call)
 
     call->step = ZKL_STEP_BUMP;
 
-    if (call->sets == 0) {
+    if (call->nops == 1) {
         zkl_call_bump(call);
     }
 }
 
 
 /*
- * Remote requests.  Only the claim's gateway can count a hold or share the
- * claim.  So the call writes the request into the claim data, sets the lock's
- * znode, which that gateway watches, to the present data, and reads the claim
- * until that gateway has taken the request out.  A request may be carried out
- * after the call's timeout: the client is told that the outcome is not known.
+ * Writes to the claim data, by the version that was read.
+ *
+ * A renewal is a write that counts up the renewals: the claim's gateway watches
+ * a claim that is held for some time, and of any other claim sees the new count
+ * when the known lease is over.
+ *
+ * Only the claim's gateway can count a hold or share the claim.  So the call
+ * writes a remote request into the claim data, sets the lock's znode, which
+ * that gateway watches, to the present data, and reads the claim until that
+ * gateway has taken the request out.  A request may be carried out after the
+ * call's timeout: the client is told that the outcome is not known.
  */
 
 
-/*
- * The claim data were read into infos[0].  The gateway that carries out a
- * request writes the claim data without the request.  So does the gateway that
- * mends a mark, which a Curator client may have written over a request that the
- * gateway had not read: then the outcome is not known.
- */
+/* Writes what was read into infos[0] with what the call changes. */
 
 static void
-zkl_call_remote(zkl_call_t *call, zkl_claim_data_t *cdata)
+zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata)
 {
-    u_char  *p;
+    u_char      *p;
+    ngx_uint_t   asks;
+    zkl_info_t  *info;
 
-    if (call->remote && call->type != ZKL_DOWNGRADE
-        && cdata->index >= 0 && cdata->want_len == 0)
-    {
+    info = &call->infos[0];
+    asks = (call->type != ZKL_RENEW && call->type != ZKL_INSPECT);
+
+    if (cdata->index < 0 && !cdata->revoke) {
+
+        /* the claim is no gateway's, and must not be written to */
+
+        zkl_call_tell(call, ZKL_CALL_FOREIGN);
+        return;
+    }
+
+    if (call->remote) {
+
+        if (cdata->index < 0 || cdata->want_len != 0
+            || call->type == ZKL_DOWNGRADE)
+        {
+            zkl_call_poll(call);
+            return;
+        }
+
+        /*
+         * The gateway that carries out a request writes the claim data without
+         * the request.  So does the gateway that mends a mark, which a Curator
+         * client may have written over a request that the gateway had not read:
+         * then the outcome is not known.
+         */
+
         zkl_call_tell(call, cdata->mended == call->mended
                             ? ZKL_CALL_OK
                             : ZKL_CALL_UNREACHABLE);
         return;
     }
 
-    if (cdata->index < 0 && !cdata->revoke) {
-        zkl_call_tell(call, ZKL_CALL_FOREIGN);
-        return;
-    }
-
-    if (call->remote) {
-        zkl_call_poll(call);
-        return;
-    }
-
     /* the claim data have room for one request; a mark is mended first */
 
-    if (cdata->index < 0 || cdata->want_len != 0) {
+    if (cdata->index < 0 || (asks && cdata->want_len != 0)) {
         zkl_call_contend(call);
         return;
     }
 
-    if (call->type == ZKL_HOLD && call->ttl != 0) {
+    if (call->tries == 0) {
+        call->renewals = cdata->renewals;
+    }
+
+    /*
+     * A grant that was seen counts as a renewal: this client is told the whole
+     * ttl, and the claim's worker may have told an earlier client.
+     */
+
+    cdata->renewals += (!asks || call->type == ZKL_HOLD || cdata->async);
+    cdata->async = cdata->async && !info->held;
+
+    if (call->ttl != 0) {
         cdata->ttl = (int64_t) call->ttl;
     }
 
-    /* this call's client may be the first to be told that the claim is held */
+    if (info->held) {
 
-    cdata->renewals += (call->type == ZKL_HOLD || cdata->async);
-    cdata->async = 0;
+        if (cdata->gate_len != 0) {
 
-    p = (u_char *) cdata->want;
+            /* the longest ttl told: a gateway that takes over knows no other */
 
-    if (call->type == ZKL_DOWNGRADE) {
-        p = ngx_cpymem(p, "shared", sizeof("shared") - 1);
+            cdata->ttl = ngx_max(cdata->ttl, (int64_t) info->ttl);
+        }
 
-    } else {
-
-        /* a number lets the claim's gateway tell two equal requests apart */
-
-        p = ngx_sprintf(p, "%s-%08xD", call->type == ZKL_HOLD ? "hold" : "drop",
-                        (uint32_t) ngx_random());
+        info->ttl = (ngx_msec_t) cdata->ttl;
     }
 
-    *p = '\0';
+    if (asks) {
+        p = (u_char *) cdata->want;
 
-    cdata->want_len = p - (u_char *) cdata->want;
-    call->mended = cdata->mended;
+        if (call->type == ZKL_DOWNGRADE) {
+            p = ngx_sprintf(p, "shared");
+
+        } else {
+
+            /* a number lets the claim's gateway tell two requests apart */
+
+            p = ngx_sprintf(p, "%s-%08xD",
+                            call->type == ZKL_HOLD ? "hold" : "drop",
+                            (uint32_t) ngx_random());
+        }
+
+        *p = '\0';
+
+        cdata->want_len = p - (u_char *) cdata->want;
+        call->mended = cdata->mended;
+    }
 
     zkl_call_write(call, cdata);
 }
@@ -2765,7 +2661,7 @@ zkl_call_downgrade(zkl_call_t *call, zkl_claim_data_t *cdata)
         zkl_call_tell(call, ZKL_CALL_CONFLICT);
 
     } else if (call->reply == ZKL_REPLY_ABSENT) {
-        zkl_call_remote(call, cdata);
+        zkl_call_change(call, cdata);
 
     } else {
         zkl_call_ask(call, NULL);
@@ -2773,49 +2669,32 @@ zkl_call_downgrade(zkl_call_t *call, zkl_claim_data_t *cdata)
 }
 
 
+/*
+ * Asks the holder to let go: by the claim data of a gateway's claim, else by
+ * Curator's mark, which only recipes with a queue know.
+ */
+
 static void
-zkl_call_revoke_handler(zkl_op_t *op)
+zkl_call_revoke(zkl_call_t *call)
 {
-    zkl_claim_data_t  cdata;
-    zkl_call_t       *call;
+    zkl_info_t        *info;
+    zkl_claim_data_t   cdata;
 
-    call = op->data;
+    info = &call->infos[0];
 
-    if (op->rc == ZKL_OK && call->node && !zkl_node_asked(call, op)) {
-        op->rc = ZKL_NO_NODE;
-    }
-
-    if (op->rc == ZKL_NO_NODE) {
-        zkl_call_tell(call, ZKL_CALL_GONE);
-        goto done;
-    }
-
-    if (op->rc != ZKL_OK) {
-        zkl_call_failed(call, op->rc);
-        goto done;
-    }
-
-    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
     if (cdata.revoke) {
         zkl_call_tell(call, ZKL_CALL_OK);
 
     } else if (cdata.index < 0 && call->node) {
-
-        /* only recipes with a queue know Curator's mark */
-
         zkl_call_tell(call, ZKL_CALL_FOREIGN);
 
     } else {
         cdata.revoke = 1;
-        call->version = op->version;
 
         zkl_call_write(call, &cdata);
     }
-
-done:
-
-    zkl_call_op_end(call);
 }
 
 
@@ -2827,7 +2706,6 @@ zkl_call_write(zkl_call_t *call, zkl_claim_data_t *cdata)
     char        text[ZKL_CLAIM_DATA_MAX];
     size_t      index_at;
     ngx_str_t   value;
-    zkl_op_t   *op;
 
     if (cdata->index >= 0) {
         value.len = zkl_claim_data_write(text, cdata, &index_at);
@@ -2837,52 +2715,44 @@ zkl_call_write(zkl_call_t *call, zkl_claim_data_t *cdata)
         ngx_str_set(&value, ZKL_REVOKE_MARK);
     }
 
-    op = zkl_call_claim_op(call, ZKL_OP_SET, &value, zkl_call_write_handler);
-
-    if (op != NULL) {
-        op->version = call->version;
-    }
-
-    zkl_call_send(call, op);
+    zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_SET, &value,
+                                          zkl_call_write_handler));
 }
 
 
 static void
 zkl_call_write_handler(zkl_op_t *op)
 {
-    ngx_uint_t   renews;
+    ngx_uint_t   renews, asks;
     zkl_call_t  *call;
     zkl_info_t  *info;
 
     call = op->data;
-    info = call->infos;
+    info = &call->infos[0];
 
     renews = (call->type == ZKL_RENEW || call->type == ZKL_INSPECT);
+    asks = (!renews && call->type != ZKL_REVOKE);
 
     switch (op->rc) {
 
     case ZKL_OK:
 
-        if (renews) {
+        if (!renews) {
+            zkl_call_bump(call);
+        }
 
-            if (info->held) {
-                info->expires = info->ttl;
-                info->timed = 1;
-            }
-
-            zkl_call_tell(call, ZKL_CALL_OK);
+        if (asks) {
+            call->remote = 1;
+            zkl_call_poll(call);
             break;
         }
 
-        zkl_call_bump(call);
-
-        if (call->type == ZKL_REVOKE) {
-            zkl_call_tell(call, ZKL_CALL_OK);
-            break;
+        if (info->held) {
+            info->expires = info->ttl;
+            info->timed = 1;
         }
 
-        call->remote = 1;
-        zkl_call_poll(call);
+        zkl_call_tell(call, ZKL_CALL_OK);
         break;
 
     case ZKL_NO_NODE:
@@ -2891,12 +2761,7 @@ zkl_call_write_handler(zkl_op_t *op)
 
     case ZKL_CHANGED:
 
-        if (call->type == ZKL_REVOKE) {
-            zkl_call_begin(call);
-
-        } else if (renews && call->handler != NULL
-                   && ++call->tries < ZKL_SET_TRIES)
-        {
+        if (!asks && call->handler != NULL && ++call->tries < ZKL_SET_TRIES) {
             zkl_call_inspect(call);
 
         } else {

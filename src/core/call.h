@@ -226,9 +226,6 @@ struct zkl_call_s {
                                                        may have happened */
     uint32_t                           renewals;    /* in the data before the
                                                        first set */
-    ngx_uint_t                         sets;        /* sets of the lock's znode
-                                                       that are under way with
-                                                       a delete */
     ngx_msec_t                         asked;       /* when the call began, or
                                                        began again */
 
@@ -244,9 +241,6 @@ struct zkl_call_s {
     unsigned                           recent:1;    /* the session has read
                                                        afresh before */
     unsigned                           forced:1;    /* by an operator */
-    unsigned                           bound:1;     /* the client is told of the
-                                                       delete when the lock's
-                                                       znode is set */
     unsigned                           answer:4;    /* for zkl_call_post() */
 };
 
@@ -324,8 +318,8 @@ ngx_int_t zkl_call_infos(zkl_call_t *call, ngx_uint_t n);
 
 zkl_op_t *zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name,
     ngx_str_t *value, zkl_op_pt handler);
-/* For a GET or a LIST: what is read is no older than this call. */
-void zkl_call_send_fresh(zkl_call_t *call, zkl_op_t *op);
+/* Sends op, which keeps the call; op may be NULL for want of memory. */
+void zkl_call_send(zkl_call_t *call, zkl_op_t *op);
 /* An operation has ended; the call may be freed. */
 void zkl_call_op_end(zkl_call_t *call);
 

@@ -15,11 +15,15 @@
  * claim in EXPIRING still blocks the claims behind, and goes back to HELD or
  * WAIT if the data have changed.
  *
+ * One rule holds for whatever could not be sent, for lack of memory, room or
+ * a connection, and for whatever got no answer: the claim stays in its state,
+ * but for a create, and zkl_claim_proceed() tries again, at each sweep and when
+ * ZooKeeper answers again.
+ *
  * All of the code runs on the event loop.  `handler` tells the waiter, and is
  * NULL when the waiter was told or has left.  `op` is NULL unless an operation
- * of the claim is under way: in DELETE the delete, or the read in front of the
- * delete; in RETRY none.  `replace` is NULL unless the claim is about to become
- * a reader or durable; the znode's name is not known until that is done.
+ * of the claim is under way.  `replace` is NULL unless the claim is about to
+ * become a reader or durable; the znode's name is not known until that is done.
  */
 
 
@@ -51,7 +55,7 @@ static ngx_uint_t zkl_claim_known(zkl_claim_t *claim);
 static zkl_claim_t *zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire,
     zkl_outcome_e *outcome);
 static void zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire);
-static void zkl_claim_note(zkl_claim_t *claim, zkl_acquire_t *acquire);
+static void zkl_claim_note(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_stable(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_blocks_exit(zkl_claim_t *claim);
 static void zkl_claim_uncount(zkl_claim_t *claim);
@@ -65,6 +69,7 @@ static void zkl_claim_forget_op(zkl_claim_t *claim);
 static void zkl_claim_create_handler(zkl_op_t *op);
 static void zkl_claim_created(zkl_claim_t *claim, zkl_op_t *op);
 static void zkl_claim_queued(zkl_claim_t *claim);
+static ngx_uint_t zkl_claim_maybe_full(zkl_claim_t *claim);
 static void zkl_claim_single(zkl_claim_t *claim);
 static void zkl_claim_single_handler(zkl_op_t *op);
 static void zkl_claim_show(zkl_claim_t *claim);
@@ -78,35 +83,32 @@ static void zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now);
 static ngx_msec_int_t zkl_claim_time_left(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_timed(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_limited(zkl_claim_t *claim);
-static ngx_uint_t zkl_claim_overdue(zkl_claim_t *claim);
 static void zkl_claim_expire(zkl_claim_t *claim);
-static void zkl_claim_expire_delete(zkl_claim_t *claim);
 static void zkl_claim_note_expired(zkl_claim_t *claim);
 static void zkl_claim_expire_handler(zkl_op_t *op);
-static void zkl_claim_sweep_held(zkl_claim_t *claim);
+static void zkl_claim_vanished(zkl_claim_t *claim);
+static void zkl_claim_proceed_held(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_lasts(zkl_claim_t *claim);
 static void zkl_claim_moved(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_ephemeral(zkl_claim_t *claim);
 static ngx_int_t zkl_claim_replace(zkl_claim_t *claim, zkl_replace_pt handler);
 static void zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc);
+static void zkl_claim_replaced(zkl_claim_t *claim, ngx_int_t rc);
+static void zkl_claim_downgraded(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_set_lasting(zkl_claim_t *claim, zkl_lasting_e lasting);
 static void zkl_claim_persists(zkl_claim_t *claim);
 static void zkl_claim_watch(zkl_claim_t *claim);
 static void zkl_claim_tell_durable(zkl_claim_t *claim);
-static ngx_int_t zkl_claim_outlives(zkl_claim_t *claim);
 static void zkl_claim_yield(zkl_claim_t *claim);
 static void zkl_claim_take(zkl_claim_t *claim);
 static void zkl_claim_take_handler(zkl_op_t *op);
-static ngx_uint_t zkl_claim_held_on(zkl_claim_t *claim, zkl_claim_data_t *cdata,
-    int32_t version);
 static void zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op);
 static void zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version);
 static void zkl_claim_secured(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_take_expired(zkl_op_t *op);
 static void zkl_claim_settled(zkl_claim_t *claim);
-static void zkl_claim_take_missed(zkl_claim_t *claim);
 static ngx_int_t zkl_claim_renamed(zkl_claim_t *claim);
 static void zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version);
@@ -126,24 +128,23 @@ static ngx_uint_t zkl_claim_remote(zkl_claim_t *claim,
 static void zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version);
 static void zkl_claim_rewrite_handler(zkl_op_t *op);
-static void zkl_claim_downgraded(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather);
+static void zkl_claim_send_delete(zkl_claim_t *claim, int32_t version,
+    ngx_uint_t gather, zkl_op_pt handler);
 static void zkl_claim_look_handler(zkl_op_t *op);
 static void zkl_claim_delete_handler(zkl_op_t *op);
 static void zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc);
 static void zkl_claim_tell_listeners(ngx_queue_t *listeners, zkl_rc_e rc);
 static void zkl_claim_stop(zkl_claim_t *claim);
+static void zkl_claim_stop_ops(zkl_claim_t *claim);
 static void zkl_claim_stop_replace(zkl_claim_t *claim);
 static void zkl_claim_missing(zkl_claim_t *claim);
 static void zkl_claim_recover(zkl_claim_t *claim);
-static void zkl_claim_found(zkl_claim_t *claim);
 static void zkl_claim_found_handler(zkl_op_t *op);
 static void zkl_claim_removed(zkl_claim_t *claim);
 static void zkl_claim_requeue(zkl_claim_t *claim);
-static void zkl_claim_unreachable(zkl_claim_t *claim);
-static void zkl_claim_lost(zkl_claim_t *claim);
 
 
 zkl_claim_t *
@@ -180,9 +181,6 @@ zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
     zkl_lock_join(lock, claim);
 
     worker->nuntold++;
-    worker->claims[claim->id.record] = claim;
-
-    zkl_claim_note(claim, acquire);
 
     /* not cancelable: a worker that leaves serves all waiters to the end */
 
@@ -247,17 +245,14 @@ zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire, zkl_outcome_e *outcome)
 
     if (zkl_session_reserve(worker->session, room) != NGX_OK) {
         *outcome = ZKL_NO_ROOM;
-        ngx_free(claim);
-        return NULL;
+        goto failed;
     }
 
     rc = zkl_record_take(worker->zone, &acquire->path, acquire->mode,
                          acquire->key, &claim->id);
     if (rc != NGX_OK) {
         *outcome = (rc == NGX_BUSY) ? ZKL_NO_ROOM : ZKL_FAILED;
-        zkl_session_unreserve(worker->session, room);
-        ngx_free(claim);
-        return NULL;
+        goto unreserve;
     }
 
     claim->cell = zkl_layout_cell(worker->zone->map, claim->id.record);
@@ -269,17 +264,24 @@ zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire, zkl_outcome_e *outcome)
     {
         *outcome = ZKL_QUOTA;
         zkl_record_free(worker->zone, claim->id.record);
-        zkl_session_unreserve(worker->session, room);
-        ngx_free(claim);
-        return NULL;
+        goto unreserve;
     }
 
     claim->lock = lock;
-    claim->named = claim->id.record;
 
     zkl_claim_fill(claim, acquire);
 
     return claim;
+
+unreserve:
+
+    zkl_session_unreserve(worker->session, room);
+
+failed:
+
+    ngx_free(claim);
+
+    return NULL;
 }
 
 
@@ -288,7 +290,6 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
 {
     claim->terms = acquire->terms;
     claim->terms.keyed = (acquire->key != NULL);
-    claim->bound = claim->terms.bound;
     claim->entry.mode = acquire->mode;
     claim->named_mode = acquire->mode;
     claim->entry.seq = -1;
@@ -297,7 +298,8 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
     claim->event = acquire->event;
     claim->data = acquire->data;
     claim->ttl = acquire->ttl;
-    claim->said.ttl = (claim->bound && !claim->terms.leased) ? 0 : claim->ttl;
+    claim->said.ttl = (claim->terms.bound && !claim->terms.leased)
+                      ? 0 : claim->ttl;
     claim->time = claim->terms.forever ? ZKL_TIME_ENDLESS : ZKL_TIME_LIMITED;
     claim->single = !claim->terms.keyed;
     claim->started = ngx_current_msec;
@@ -316,67 +318,56 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
 
     ngx_queue_init(&claim->listeners);
     ngx_queue_init(&claim->written);
+
+    claim->lease = zkl_now() + acquire->wait + claim->terms.grace;
+
+    zkl_claim_note(claim);
 }
 
 
 /*
- * Writes to the record what a successor has to know before the claim is held.
+ * Writes to a new record what a successor has to know before the claim is held.
  */
 
 static void
-zkl_claim_note(zkl_claim_t *claim, zkl_acquire_t *acquire)
+zkl_claim_note(zkl_claim_t *claim)
 {
-    zkl_zone_t  *zone;
+    zkl_worker_t  *worker;
 
-    zone = claim->lock->worker->zone;
+    worker = claim->lock->worker;
 
     if (claim->terms.keyed) {
 
         /* further requests with this key move this deadline */
 
-        claim->lease = zkl_now() + acquire->wait + claim->terms.grace;
-
         zkl_record_keep(claim->cell, claim->ttl, claim->lease);
     }
 
-    if (claim->bound) {
-        zkl_record_bind(zone, claim->id.record);
-    }
+    zkl_record_bind(claim->cell, claim->terms.bound);
+
+    claim->named = claim->id.record;
+    worker->claims[claim->id.record] = claim;
 }
 
 
 void
 zkl_claim_abandon(zkl_claim_t *claim)
 {
+    ngx_uint_t  expired;
+
+    expired = zkl_claim_expired(claim);
+
     zkl_claim_quit(claim);
+
     claim->event = NULL;
-
-    if (zkl_claim_known(claim) && claim->state != ZKL_START) {
-        /* the wait of the client does not count any more */
-
-        claim->time = zkl_claim_expired(claim) ? ZKL_TIME_ABANDONED
-                                               : ZKL_TIME_ENDLESS;
-
-        zkl_claim_detach(claim);
-        return;
-    }
-
     claim->timer.cancelable = 1;
 
-    switch (claim->state) {
+    zkl_claim_leave(claim, ZKL_CANCELLED);
 
-    case ZKL_START:
-        zkl_claim_done(claim);
-        break;
+    /* a wait that was over stays over, until another client calls */
 
-    case ZKL_WAIT:
-    case ZKL_HELD:
-        zkl_claim_end(claim, ZKL_CANCELLED);
-        break;
-
-    default:
-        /* CREATE, RECOVER: the claim ends when the znode is known to exist */
-        break;
+    if (expired && claim->time == ZKL_TIME_ENDLESS) {
+        claim->time = ZKL_TIME_ABANDONED;
     }
 }
 
@@ -403,7 +394,7 @@ zkl_claim_known(zkl_claim_t *claim)
 zkl_claim_t *
 zkl_claim_find(zkl_worker_t *worker, const zkl_id_t *id, ngx_str_t *path)
 {
-    ngx_str_t       *own, random;
+    ngx_str_t        random;
     zkl_claim_t     *claim;
     ngx_str_node_t  *sn;
 
@@ -424,18 +415,11 @@ zkl_claim_find(zkl_worker_t *worker, const zkl_id_t *id, ngx_str_t *path)
         claim = sn ? ngx_queue_data(sn, zkl_claim_t, sn) : NULL;
     }
 
-    if (claim == NULL || claim->named != id->record) {
-        return NULL;
-    }
-
-    if (path == NULL) {
-        return claim;
-    }
-
-    own = &claim->lock->sn.str;
-
-    if (own->len != path->len
-        || ngx_memcmp(own->data, path->data, path->len) != 0)
+    if (claim == NULL || claim->named != id->record
+        || (path != NULL
+            && (claim->lock->sn.str.len != path->len
+                || ngx_memcmp(claim->lock->sn.str.data, path->data, path->len)
+                   != 0)))
     {
         return NULL;
     }
@@ -489,7 +473,7 @@ zkl_claim_observed(zkl_claim_t *claim, zkl_observed_t *observed)
 
     observed->mode = claim->entry.mode;
 
-    if (claim->state == ZKL_DELETE || claim->state == ZKL_RETRY) {
+    if (claim->state == ZKL_DELETE) {
         observed->gone = 1;
 
     } else {
@@ -507,7 +491,7 @@ zkl_claim_state(zkl_claim_t *claim, zkl_claim_state_e state)
 #if (NGX_DEBUG)
     static char  *names[] = {
         "start", "create", "recover", "wait", "held", "expiring",
-        "take", "delete", "retry", "done"
+        "take", "delete", "done"
     };
 #endif
 
@@ -768,7 +752,6 @@ zkl_claim_create(zkl_claim_t *claim)
                     ? ZKL_OP_GATE
                     : ZKL_OP_CREATE, &claim->lock->sn.str, &name, &cdata);
     if (op == NULL) {
-        /* the sweep starts the claim again */
         return;
     }
 
@@ -893,13 +876,12 @@ zkl_claim_created(zkl_claim_t *claim, zkl_op_t *op)
 static void
 zkl_claim_queued(zkl_claim_t *claim)
 {
-    int64_t      ahead;
     zkl_lock_t  *lock;
 
     lock = claim->lock;
 
-    zkl_record_publish(lock->worker->zone, claim->id.record, claim->entry.seq,
-                       claim->czxid, claim->index);
+    zkl_record_publish(claim->cell, claim->entry.seq, claim->czxid,
+                       claim->index);
 
     if (!lock->node) {
         zkl_seq_index_put(lock->worker->zone, &lock->sn.str, claim->entry.seq,
@@ -936,26 +918,39 @@ zkl_claim_queued(zkl_claim_t *claim)
         zkl_lock_look_first(lock, &claim->entry);
     }
 
-    /*
-     * At most so many claims are ahead: the known claims, and a claim for each
-     * number that ZooKeeper gave and that the view does not know.
-     */
-
-    ahead = claim->entry.seq - lock->view.complete_through;
-    ahead = ngx_max(ahead, 0) + (int64_t) lock->view.nalive - 1;
-
-    if (ahead > (int64_t) claim->terms.max_queue) {
-        claim->counting = 1;
+    if (zkl_claim_maybe_full(claim)) {
         zkl_lock_list(lock);
+        lock->resolve = 1;
     }
 
-    if (claim->counting || zkl_claim_expired(claim) || claim->terms.async
-        || claim->event != NULL)
+    if (zkl_claim_expired(claim) || claim->terms.async || claim->event != NULL)
     {
         lock->resolve = 1;
     }
 
     zkl_lock_post(lock);
+}
+
+
+/*
+ * Whether more claims may be ahead than max_queue, and the claim was not told
+ * that it waits.  At most so many are ahead: the known claims, and a claim for
+ * each number that ZooKeeper gave and that the view does not know.
+ */
+
+static ngx_uint_t
+zkl_claim_maybe_full(zkl_claim_t *claim)
+{
+    int64_t      ahead;
+    zkl_view_t  *view;
+
+    view = &claim->lock->view;
+
+    ahead = claim->entry.seq - view->complete_through;
+    ahead = ngx_max(ahead, 0) + (int64_t) view->nalive - 1;
+
+    return ahead > (int64_t) claim->terms.max_queue
+           && !(claim->told & ZKL_TOLD_WAITS);
 }
 
 
@@ -1014,7 +1009,6 @@ zkl_claim_single_handler(zkl_op_t *op)
     }
 
     if (op->rc != ZKL_OK || claim->state != ZKL_WAIT) {
-        /* the sweep, or the list of the next connection, tries again */
         return;
     }
 
@@ -1126,7 +1120,7 @@ zkl_claim_grant(zkl_claim_t *claim)
         lease = claim->terms.grace;
     }
 
-    if (claim->bound && !claim->terms.leased) {
+    if (claim->cell->bound && !claim->terms.leased) {
         lease = ZKL_NO_LEASE;
     }
 
@@ -1134,8 +1128,7 @@ zkl_claim_grant(zkl_claim_t *claim)
     claim->granted = zkl_now();
     claim->lease = claim->granted + lease;
 
-    zkl_record_grant(worker->zone, claim->id.record, claim->ttl, claim->lease,
-                     delivery);
+    zkl_record_grant(claim->cell, claim->ttl, claim->lease, delivery);
 
     zkl_claim_state(claim, ZKL_HELD);
 
@@ -1235,7 +1228,7 @@ zkl_claim_timer_handler(ngx_event_t *ev)
         {
             /* the claim could not be made durable in time */
 
-            zkl_claim_unreachable(claim);
+            zkl_claim_leave(claim, ZKL_UNREACHABLE);
             return;
         }
 
@@ -1243,8 +1236,9 @@ zkl_claim_timer_handler(ngx_event_t *ev)
         return;
     }
 
-    if (claim->detached && !zkl_claim_overdue(claim)) {
-
+    if (claim->detached
+        && (!zkl_claim_limited(claim) || zkl_claim_time_left(claim) > 0))
+    {
         if (claim->state == ZKL_WAIT) {
             zkl_claim_lease(claim);
             return;
@@ -1271,7 +1265,7 @@ zkl_claim_timer_handler(ngx_event_t *ev)
                 && (!zkl_session_ready(session)
                     || zkl_session_starved(session))))
         {
-            zkl_claim_unreachable(claim);
+            zkl_claim_leave(claim, ZKL_UNREACHABLE);
             return;
         }
 
@@ -1289,7 +1283,6 @@ zkl_claim_timer_handler(ngx_event_t *ev)
 void
 zkl_claim_resolve(zkl_claim_t *claim)
 {
-    size_t        ahead;
     zkl_lock_t   *lock;
     zkl_entry_t  *waiter, *blocker;
 
@@ -1315,7 +1308,7 @@ zkl_claim_resolve(zkl_claim_t *claim)
         return;
     }
 
-    if (!zkl_claim_expired(claim) && !claim->counting
+    if (!zkl_claim_expired(claim) && !zkl_claim_maybe_full(claim)
         && ((!claim->terms.async && claim->event == NULL)
             || (claim->told & ZKL_TOLD_WAITS)))
     {
@@ -1327,15 +1320,12 @@ zkl_claim_resolve(zkl_claim_t *claim)
         return;
     }
 
-    if (claim->counting) {
-        claim->counting = 0;
-
-        ahead = zkl_view_position(&lock->view, &claim->entry);
-
-        if (ahead > claim->terms.max_queue) {
-            zkl_claim_withdraw(claim, ZKL_FULL);
-            return;
-        }
+    if (zkl_claim_maybe_full(claim)
+        && zkl_view_position(&lock->view, &claim->entry)
+           > claim->terms.max_queue)
+    {
+        zkl_claim_withdraw(claim, ZKL_FULL);
+        return;
     }
 
     if (!zkl_claim_expired(claim)) {
@@ -1409,17 +1399,12 @@ zkl_claim_wait(zkl_claim_t *claim)
  */
 
 
-/* No client waits for the claim any more: the grace begins. */
+/* No client waits for the claim, which is not granted: the grace begins. */
 
 static void
 zkl_claim_detach(zkl_claim_t *claim)
 {
     ngx_msec_t  now;
-
-    if (claim->state == ZKL_HELD) {
-        zkl_claim_undelivered(claim);
-        return;
-    }
 
     now = zkl_now();
 
@@ -1464,27 +1449,52 @@ zkl_claim_give_up(zkl_claim_t *claim, zkl_outcome_e outcome)
 
 
 /*
- * Tells the waiter the outcome now.  The claim stays for the grace if other
- * clients may call for it, and is deleted otherwise.
+ * Tells the waiter, if there still is one, the outcome now.  The claim stays
+ * for the grace if other clients may call for it, and is deleted otherwise.
  */
 
 static void
 zkl_claim_leave(zkl_claim_t *claim, zkl_outcome_e outcome)
 {
-    zkl_claim_answer(claim, outcome);
-
-    if (!zkl_claim_known(claim)) {
-        zkl_claim_end(claim, outcome);
+    if (claim->state == ZKL_START) {
+        zkl_claim_refuse(claim, outcome);
         return;
     }
 
-    claim->time = ZKL_TIME_ENDLESS;
+    zkl_claim_answer(claim, outcome);
 
-    if (claim->state == ZKL_HELD) {
-        zkl_claim_show(claim);
+    if (!zkl_claim_known(claim)) {
+
+        if (claim->state == ZKL_WAIT || claim->state == ZKL_HELD) {
+            zkl_claim_end(claim, outcome);
+        }
+
+        /* in CREATE and RECOVER: ends when the znode is known to exist */
+
+        return;
     }
 
-    zkl_claim_detach(claim);
+    /* the wait of the client does not count any more */
+
+    claim->time = ZKL_TIME_ENDLESS;
+
+    switch (claim->state) {
+
+    case ZKL_CREATE:
+    case ZKL_RECOVER:
+    case ZKL_WAIT:
+        zkl_claim_detach(claim);
+        break;
+
+    case ZKL_HELD:
+        zkl_claim_show(claim);
+        zkl_claim_undelivered(claim);
+        break;
+
+    default:
+        /* the claim is about to end, or outlives the session */
+        break;
+    }
 }
 
 
@@ -1518,18 +1528,12 @@ zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n)
 {
     ngx_uint_t    i;
     ngx_msec_t    now;
-    zkl_zone_t   *zone;
     zkl_claim_t  *claim;
 
     now = zkl_now();
 
     for (i = 0; i < n; i++) {
         claim = claims[i];
-        zone = claim->lock->worker->zone;
-
-        zkl_claim_uncount(claim);
-        claim->bound = 0;
-        zkl_claim_count(claim);
 
         claim->event = NULL;
         claim->timer.cancelable = 1;
@@ -1541,14 +1545,14 @@ zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n)
          * themselves, because the client was told of none.
          */
 
-        zkl_record_unbind(zone, claim->id.record);
+        zkl_claim_uncount(claim);
+        zkl_record_bind(claim->cell, 0);
+        zkl_claim_count(claim);
+
+        zkl_claim_lease(claim);
     }
 
     zkl_worker_busy(claims[0]->lock->worker);
-
-    for (i = 0; i < n; i++) {
-        zkl_claim_lease(claims[i]);
-    }
 }
 
 
@@ -1571,7 +1575,7 @@ zkl_claim_lease(zkl_claim_t *claim)
     worker = claim->lock->worker;
     now = zkl_now();
 
-    if (claim->bound && claim->state == ZKL_HELD
+    if (claim->cell->bound && claim->state == ZKL_HELD
         && !zkl_ahead(worker->zone->own->alive))
     {
         zkl_claim_tell(claim, ZKL_EVENT_LOST, "session");
@@ -1652,7 +1656,7 @@ zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now)
             wait = ngx_min(wait, left);
         }
 
-    } else if (claim->bound) {
+    } else if (claim->cell->bound) {
 
         if (claim->terms.leased && !(claim->told & ZKL_TOLD_LEASE)) {
             left = (ngx_msec_int_t) (claim->ttl / 3);
@@ -1725,19 +1729,7 @@ zkl_claim_limited(zkl_claim_t *claim)
 }
 
 
-/* Whether the time to wait has an end, and is over. */
-
-static ngx_uint_t
-zkl_claim_overdue(zkl_claim_t *claim)
-{
-    return zkl_claim_limited(claim) && zkl_claim_time_left(claim) <= 0;
-}
-
-
-/*
- * Deletes the znode unless another gateway has renewed the claim; the sweep
- * tries again.
- */
+/* Deletes the znode unless another gateway has renewed the claim. */
 
 static void
 zkl_claim_expire(zkl_claim_t *claim)
@@ -1758,29 +1750,8 @@ zkl_claim_expire(zkl_claim_t *claim)
         return;
     }
 
-    zkl_claim_expire_delete(claim);
-}
-
-
-/*
- * Deletes the znode, which is the claim's, if the data have the version that
- * this worker has read last.  No operation of the claim may be under way.
- */
-
-static void
-zkl_claim_expire_delete(zkl_claim_t *claim)
-{
-    zkl_op_t  *op;
-
-    op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL, zkl_claim_expire_handler);
-    if (op == NULL) {
-        return;
-    }
-
-    op->version = (int32_t) claim->cell->version;
-    op->gather = !claim->lock->node;
-
-    zkl_session_send(op);
+    zkl_claim_send_delete(claim, (int32_t) claim->cell->version,
+                          !claim->lock->node, zkl_claim_expire_handler);
 }
 
 
@@ -1807,10 +1778,7 @@ zkl_claim_expire_handler(zkl_op_t *op)
 
     case ZKL_OK:
     case ZKL_NO_NODE:
-
-        zkl_claim_note_expired(claim);
-        zkl_claim_tell(claim, ZKL_EVENT_LOST, "lease");
-        zkl_claim_done(claim);
+        zkl_claim_vanished(claim);
         break;
 
     case ZKL_CHANGED:
@@ -1823,19 +1791,45 @@ zkl_claim_expire_handler(zkl_op_t *op)
         break;
 
     default:
-        /* the sweep, or the list of the next connection, tries again */
         break;
     }
 }
 
 
+/* The znode of a claim in HELD or EXPIRING is gone. */
+
+static void
+zkl_claim_vanished(zkl_claim_t *claim)
+{
+    if (claim->state == ZKL_EXPIRING) {
+        zkl_claim_note_expired(claim);
+        zkl_claim_tell(claim, ZKL_EVENT_LOST, "lease");
+
+    } else {
+        ngx_log_error(NGX_LOG_INFO, claim->lock->worker->log, 0,
+                      "a held claim of \"%V\" was deleted by somebody else",
+                      &claim->lock->sn.str);
+
+        claim->lost = 1;
+        zkl_claim_tell(claim, ZKL_EVENT_LOST, "deleted");
+    }
+
+    zkl_claim_done(claim);
+}
+
+
 void
-zkl_claim_sweep(zkl_claim_t *claim)
+zkl_claim_proceed(zkl_claim_t *claim)
 {
     switch (claim->state) {
 
     case ZKL_START:
+        zkl_claim_start(claim);
         zkl_claim_moved(claim);
+        break;
+
+    case ZKL_RECOVER:
+        zkl_lock_list(claim->lock);
         break;
 
     case ZKL_WAIT:
@@ -1844,7 +1838,23 @@ zkl_claim_sweep(zkl_claim_t *claim)
         break;
 
     case ZKL_HELD:
-        zkl_claim_sweep_held(claim);
+        zkl_claim_proceed_held(claim);
+        break;
+
+    case ZKL_EXPIRING:
+        zkl_claim_expire(claim);
+        break;
+
+    case ZKL_TAKE:
+        zkl_claim_take(claim);
+        break;
+
+    case ZKL_DELETE:
+
+        if (claim->op == NULL) {
+            zkl_claim_delete(claim, 0);
+        }
+
         break;
 
     default:
@@ -1860,7 +1870,7 @@ zkl_claim_sweep(zkl_claim_t *claim)
  */
 
 static void
-zkl_claim_sweep_held(zkl_claim_t *claim)
+zkl_claim_proceed_held(zkl_claim_t *claim)
 {
     ngx_msec_t   lease;
     zkl_lock_t  *lock;
@@ -1959,7 +1969,7 @@ zkl_claim_suspended(zkl_claim_t *claim)
 
     claim->tries = 0;
 
-    if (claim->bound && claim->state == ZKL_HELD
+    if (claim->cell->bound && claim->state == ZKL_HELD
         && !(claim->told & ZKL_TOLD_ZOOKEEPER))
     {
         claim->told |= ZKL_TOLD_ZOOKEEPER;
@@ -1993,7 +2003,7 @@ static ngx_uint_t
 zkl_claim_ephemeral(zkl_claim_t *claim)
 {
     return claim->state == ZKL_HELD
-           && claim->lasting == ZKL_EPHEMERAL && !claim->bound;
+           && claim->lasting == ZKL_EPHEMERAL && !claim->cell->bound;
 }
 
 
@@ -2037,7 +2047,7 @@ zkl_claim_durable(zkl_claim_t *claim)
 /*
  * A durable znode takes the claim's place, and the lease is entered below this
  * session's gate.  NGX_DECLINED: no session can have a gate; NGX_AGAIN: not
- * now, the sweep tries again.
+ * now.
  */
 
 static ngx_int_t
@@ -2111,7 +2121,6 @@ zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
     lock = claim->lock;
 
     claim->replace = NULL;
-    claim->watched = 0;
 
     if (rc == NGX_OK) {
         zkl_claim_persists(claim);
@@ -2136,6 +2145,18 @@ zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
     }
 
     zkl_claim_next_durable(claim, rc);
+    zkl_claim_replaced(claim, rc);
+}
+
+
+/* The znode's name is known.  NGX_AGAIN: the znode is the one of before. */
+
+static void
+zkl_claim_replaced(zkl_claim_t *claim, ngx_int_t rc)
+{
+    if (rc != NGX_AGAIN) {
+        claim->watched = 0;
+    }
 
     if (rc == NGX_DECLINED) {
         claim->outcome = ZKL_CANCELLED;
@@ -2149,6 +2170,17 @@ zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
         return;
     }
 
+    if (rc == NGX_AGAIN && claim->named_mode != claim->entry.mode) {
+
+        /*
+         * ZooKeeper refuses the downgrade.  The sweep begins again; a read of
+         * the claim data, which ask for the downgrade, would do so at once.
+         */
+
+        zkl_claim_lease(claim);
+        return;
+    }
+
     if (claim->handler != NULL && claim->lasting == ZKL_UNFIT) {
         zkl_claim_leave(claim, ZKL_DENIED);
         return;
@@ -2158,6 +2190,8 @@ zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
         zkl_claim_tell_durable(claim);
         return;
     }
+
+    /* another gateway may have written to the claim */
 
     zkl_claim_watch(claim);
     zkl_claim_lease(claim);
@@ -2248,67 +2282,6 @@ zkl_claim_tell_durable(zkl_claim_t *claim)
 
 
 /*
- * This worker's session is over.  NGX_OK: the claim lives on, because the znode
- * is, or may be, durable; NGX_DECLINED: the claim was lost.
- */
-
-static ngx_int_t
-zkl_claim_outlives(zkl_claim_t *claim)
-{
-    ngx_uint_t  begun;
-
-    begun = (claim->lock->converting == claim);
-
-    switch (claim->state) {
-
-    case ZKL_DELETE:
-    case ZKL_RETRY:
-
-        if (claim->lasting != ZKL_DURABLE) {
-            return NGX_DECLINED;
-        }
-
-        /*
-         * An operation under way may have deleted the znode; or another session
-         * counts the lease from now on, and further holds.
-         */
-
-        claim->doubtful |= (claim->state == ZKL_DELETE);
-        claim->ending = 1;
-        zkl_claim_yield(claim);
-        return NGX_OK;
-
-    case ZKL_TAKE:
-
-        /* the watch went with the session */
-
-        claim->watched = 0;
-
-        zkl_claim_stop_replace(claim);
-
-        if (claim->adoption != NULL) {
-            zkl_custody_leave(claim);
-        }
-
-        return NGX_OK;
-
-    case ZKL_HELD:
-    case ZKL_EXPIRING:
-
-        if ((claim->lasting != ZKL_DURABLE && !begun) || claim->entry.waiting) {
-            return NGX_DECLINED;
-        }
-
-        zkl_claim_yield(claim);
-        return NGX_OK;
-
-    default:
-        return NGX_DECLINED;
-    }
-}
-
-
-/*
  * The session does not count the lease any more: the claim goes to TAKE, and
  * the record is open, so that all workers ask ZooKeeper about the claim.
  */
@@ -2326,16 +2299,10 @@ zkl_claim_yield(zkl_claim_t *claim)
                      || (claim->handler != NULL
                          && !zkl_claim_known(claim));
 
-    zkl_claim_stop_replace(claim);
+    zkl_claim_stop_ops(claim);
 
     if (claim->lock->converting == claim) {
         claim->lock->converting = NULL;
-    }
-
-    zkl_claim_forget_op(claim);
-
-    if (claim->timer.timer_set) {
-        ngx_del_timer(&claim->timer);
     }
 
     claim->watched = 0;
@@ -2406,11 +2373,14 @@ zkl_claim_take(zkl_claim_t *claim)
 static void
 zkl_claim_take_handler(zkl_op_t *op)
 {
-    ngx_str_t     gate;
-    zkl_claim_t  *claim;
+    ngx_str_t      gate;
+    zkl_claim_t   *claim;
+    zkl_worker_t  *worker;
 
     claim = op->data;
     claim->op = NULL;
+
+    worker = claim->lock->worker;
 
     if (claim->state != ZKL_TAKE) {
         return;
@@ -2418,41 +2388,43 @@ zkl_claim_take_handler(zkl_op_t *op)
 
     zkl_node_check(claim, op);
 
-    if (op->rc == ZKL_NO_NODE) {
-
-        /*
-         * The gate is the first create of a session, and shows whether
-         * ZooKeeper has lost data.
-         */
-
-        if (zkl_session_gated(claim->lock->worker->session, &gate)
-            != NGX_AGAIN)
-        {
-            zkl_claim_take_missed(claim);
-        }
-
-    } else if (op->rc == ZKL_OK) {
+    if (op->rc == ZKL_OK) {
         zkl_claim_take_read(claim, op);
+        return;
     }
 
-    /* else the sweep, or the next connection, tries again */
-}
+    /* the session's first create, the gate, shows if ZooKeeper has lost data */
 
+    if (op->rc != ZKL_NO_NODE
+        || zkl_session_gated(worker->session, &gate) == NGX_AGAIN)
+    {
+        return;
+    }
 
-/*
- * Whether the claim that was released has further holds: another session has
- * counted these since the worker released the last hold that it knew.  An
- * operator's break ends all, and so does the end of a bound claim's connection.
- */
+    if (claim->named_mode != claim->entry.mode) {
 
-static ngx_uint_t
-zkl_claim_held_on(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
-{
-    return version != (int32_t) claim->cell->version
-           && claim->cell->ending != ZKL_ENDING_BROKEN
-           && !claim->cell->bound
-           && cdata->index >= 0
-           && cdata->holds > 1;
+        /* the znode got the new name, or is gone */
+
+        claim->named_mode = claim->entry.mode;
+        zkl_record_named(claim->cell);
+        zkl_claim_take(claim);
+        return;
+    }
+
+    if (zkl_claim_renamed(claim) == NGX_OK) {
+        zkl_claim_take(claim);
+        return;
+    }
+
+    if (zkl_zone_behind(worker->zone)
+        || (claim->adoption != NULL
+            && zkl_adopt_ended(claim->adoption)))
+    {
+        zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
+    }
+
+    claim->lost = !claim->doubtful;
+    zkl_claim_done(claim);
 }
 
 
@@ -2469,9 +2441,16 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
     if (claim->ending) {
         claim->ending = 0;
 
-        if (zkl_claim_held_on(claim, &cdata, op->version)) {
-
-            /* the holds end one by one, and another session counts these */
+        if (op->version != (int32_t) claim->cell->version
+            && claim->cell->ending != ZKL_ENDING_BROKEN && !claim->cell->bound
+            && cdata.index >= 0 && cdata.holds > 1)
+        {
+            /*
+             * The holds end one by one, and another session has counted these
+             * since this worker released the last hold that it knew.  An
+             * operator's break ends all, and so does the end of a bound claim's
+             * connection.
+             */
 
             zkl_claim_tell_listeners(&claim->listeners, ZKL_UNKNOWN);
             zkl_claim_forsake(claim);
@@ -2535,7 +2514,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
         && (cdata.gate_len != ZKL_GATE_LEN
             || zkl_custody_claim(claim, (u_char *) cdata.gate) != NGX_OK))
     {
-        /* the sweep tries again, or the gate's next owner finds the claim */
+        /* the gate's next owner finds the claim, if this worker does not */
 
         return;
     }
@@ -2559,8 +2538,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 static void
 zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 {
-    zkl_op_t    *op;
-    ngx_msec_t   lease;
+    ngx_msec_t  lease;
 
     /* with async no client was told of a renewal elsewhere: a moment's grace */
 
@@ -2572,14 +2550,7 @@ zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 
     if (lease == 0 || !zkl_ahead(lease)) {
         zkl_record_close(claim->cell);
-
-        op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL, zkl_claim_take_expired);
-
-        if (op != NULL) {
-            op->version = version;
-            zkl_session_send(op);
-        }
-
+        zkl_claim_send_delete(claim, version, 0, zkl_claim_take_expired);
         return;
     }
 
@@ -2607,8 +2578,6 @@ zkl_claim_secured(zkl_claim_t *claim, ngx_int_t rc)
     if (rc != NGX_AGAIN) {
         zkl_claim_take(claim);
     }
-
-    /* else the sweep reads the claim again */
 }
 
 
@@ -2628,8 +2597,6 @@ zkl_claim_take_expired(zkl_op_t *op)
         zkl_claim_note_expired(claim);
         zkl_claim_done(claim);
     }
-
-    /* else the sweep reads the claim again */
 }
 
 
@@ -2643,42 +2610,6 @@ zkl_claim_settled(zkl_claim_t *claim)
         claim->adoption = NULL;
         claim->refused = 0;
     }
-}
-
-
-/* The read found no znode of the claim under that name. */
-
-static void
-zkl_claim_take_missed(zkl_claim_t *claim)
-{
-    zkl_worker_t  *worker;
-
-    worker = claim->lock->worker;
-
-    if (claim->named_mode != claim->entry.mode) {
-
-        /* the znode got the new name, or is gone */
-
-        claim->named_mode = claim->entry.mode;
-        zkl_record_named(claim->cell);
-        zkl_claim_take(claim);
-        return;
-    }
-
-    if (zkl_claim_renamed(claim) == NGX_OK) {
-        zkl_claim_take(claim);
-        return;
-    }
-
-    if (zkl_zone_behind(worker->zone)
-        || (claim->adoption != NULL
-            && zkl_adopt_ended(claim->adoption)))
-    {
-        zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
-    }
-
-    claim->lost = !claim->doubtful;
-    zkl_claim_done(claim);
 }
 
 
@@ -3125,7 +3056,7 @@ zkl_claim_renew(zkl_claim_t *claim, ngx_msec_t ttl, int32_t version,
         (void) zkl_record_renewed(claim->cell, version, renewals, ttl, 0, 0);
     }
 
-    if (claim->bound && !claim->terms.leased) {
+    if (claim->cell->bound && !claim->terms.leased) {
         return NGX_OK;
     }
 
@@ -3317,15 +3248,7 @@ zkl_claim_changed(zkl_claim_t *claim, ngx_uint_t deleted)
         return;
     }
 
-    ngx_log_error(NGX_LOG_INFO, claim->lock->worker->log, 0,
-                  "a held claim of \"%V\" was deleted by somebody else",
-                  &claim->lock->sn.str);
-
-    claim->lost = 1;
-
-    zkl_claim_tell(claim, ZKL_EVENT_LOST, claim->state == ZKL_EXPIRING
-                   ? "lease" : "deleted");
-    zkl_claim_done(claim);
+    zkl_claim_vanished(claim);
 }
 
 
@@ -3417,7 +3340,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
         zkl_claim_write_done(claim);
     }
 
-    if (claim->state == ZKL_DELETE || claim->state == ZKL_RETRY) {
+    if (claim->state == ZKL_DELETE) {
         /* a remote request has released the claim */
         return;
     }
@@ -3426,7 +3349,8 @@ zkl_claim_reread_handler(zkl_op_t *op)
         zkl_claim_renewed(claim);
 
     } else if (claim->state == ZKL_EXPIRING) {
-        zkl_claim_expire_delete(claim);
+        zkl_claim_send_delete(claim, op->version, !claim->lock->node,
+                              zkl_claim_expire_handler);
 
     } else if (claim->changed) {
         zkl_claim_reread(claim, claim->watched);
@@ -3471,7 +3395,7 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *cdata,
      */
 
     seen = (shorter || claim->entry.waiting)
-           && (!claim->bound || claim->terms.leased) ? claim->lease : 0;
+           && (!claim->cell->bound || claim->terms.leased) ? claim->lease : 0;
 
     claim->detached |= claim->entry.waiting;
 
@@ -3506,7 +3430,8 @@ zkl_claim_renewed(zkl_claim_t *claim)
     }
 
     if (!ngx_queue_empty(&claim->listeners)
-        || (claim->bound && claim->handler == NULL && claim->event == NULL))
+        || (claim->cell->bound && claim->handler == NULL
+            && claim->event == NULL))
     {
         /* the claim was released, or the holder's connection is gone */
 
@@ -3647,7 +3572,6 @@ zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata,
                    : zkl_claim_op(claim, ZKL_OP_SET, &value,
                                   zkl_claim_rewrite_handler);
     if (op == NULL) {
-        /* the sweep reads the claim data again */
         claim->changed = 1;
         return;
     }
@@ -3694,7 +3618,6 @@ zkl_claim_rewrite_handler(zkl_op_t *op)
         /* fall through */
 
     default:
-        /* the sweep reads the claim data again */
         claim->changed = 1;
         return;
     }
@@ -3737,32 +3660,10 @@ zkl_claim_downgraded(zkl_claim_t *claim, ngx_int_t rc)
     claim->replace = NULL;
 
     if (rc != NGX_AGAIN) {
-        claim->watched = 0;
         claim->named_mode = claim->entry.mode;
     }
 
-    if (rc == NGX_DECLINED) {
-        zkl_claim_changed(claim, 1);
-        return;
-    }
-
-    if (claim->ending) {
-        claim->ending = 0;
-        zkl_claim_end(claim, claim->outcome);
-        return;
-    }
-
-    if (rc == NGX_AGAIN) {
-        /* the sweep begins the downgrade again */
-        zkl_claim_lease(claim);
-        return;
-    }
-
-    /* another gateway may have written another remote request */
-
-    zkl_claim_reread(claim, 0);
-
-    zkl_claim_lease(claim);
+    zkl_claim_replaced(claim, rc);
 }
 
 
@@ -3874,30 +3775,44 @@ zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather)
         ngx_del_timer(&claim->timer);
     }
 
-    if (claim->lock->node && !claim->watched) {
-
-        /* the znode may be another claim's by now */
-
-        op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_look_handler);
-
-    } else {
-        op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL,
-                          zkl_claim_delete_handler);
-    }
-
-    if (op == NULL) {
-        zkl_claim_state(claim, ZKL_RETRY);
+    if (!claim->lock->node) {
+        zkl_claim_send_delete(claim, -1, gather, zkl_claim_delete_handler);
         return;
     }
 
-    if (!claim->lock->node) {
-        op->gather = gather;
-        op->deferrable = zkl_lock_queue_long(claim->lock, claim->entry.mode,
-                                             &claim->entry);
-
-    } else if (claim->watched) {
-        op->version = (int32_t) claim->cell->version;
+    if (claim->watched) {
+        zkl_claim_send_delete(claim, (int32_t) claim->cell->version, 0,
+                              zkl_claim_delete_handler);
+        return;
     }
+
+    /* the znode may be another claim's by now */
+
+    op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_look_handler);
+    if (op != NULL) {
+        zkl_session_send(op);
+    }
+}
+
+
+/* Sends a delete of the znode, which is the claim's; version -1: of any. */
+
+static void
+zkl_claim_send_delete(zkl_claim_t *claim, int32_t version, ngx_uint_t gather,
+    zkl_op_pt handler)
+{
+    zkl_op_t  *op;
+
+    op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL, handler);
+    if (op == NULL) {
+        return;
+    }
+
+    op->version = version;
+    op->gather = gather;
+    op->deferrable = (claim->state == ZKL_DELETE && !claim->lock->node
+                      && zkl_lock_queue_long(claim->lock, claim->entry.mode,
+                                             &claim->entry));
 
     zkl_session_send(op);
 }
@@ -3908,27 +3823,19 @@ zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather)
 static void
 zkl_claim_look_handler(zkl_op_t *op)
 {
-    zkl_op_t     *delete;
     zkl_claim_t  *claim;
 
     claim = op->data;
 
     zkl_node_check(claim, op);
 
-    if (op->rc == ZKL_OK) {
-        delete = zkl_claim_op(claim, ZKL_OP_DELETE, NULL,
-                              zkl_claim_delete_handler);
-
-        if (delete != NULL) {
-            delete->version = op->version;
-            zkl_session_send(delete);
-            return;
-        }
-
-        op->rc = ZKL_UNSENT;
+    if (op->rc != ZKL_OK) {
+        zkl_claim_delete_handler(op);
+        return;
     }
 
-    zkl_claim_delete_handler(op);
+    claim->op = NULL;
+    zkl_claim_send_delete(claim, op->version, 0, zkl_claim_delete_handler);
 }
 
 
@@ -3967,10 +3874,6 @@ zkl_claim_delete_handler(zkl_op_t *op)
         zkl_claim_delete(claim, 0);
         return;
     }
-
-    /* the sweep, or the next connection, sends the delete again */
-
-    zkl_claim_state(claim, ZKL_RETRY);
 
     if (op->rc == ZKL_NO_AUTH || op->rc == ZKL_REFUSED) {
         zkl_claim_denied(claim, op->rc);
@@ -4076,13 +3979,7 @@ zkl_claim_stop(zkl_claim_t *claim)
     worker = lock->worker;
 
     zkl_claim_state(claim, ZKL_DONE);
-
-    if (claim->timer.timer_set) {
-        ngx_del_timer(&claim->timer);
-    }
-
-    zkl_claim_forget_op(claim);
-    zkl_claim_stop_replace(claim);
+    zkl_claim_stop_ops(claim);
 
     worker->claims[claim->id.record] = NULL;
 
@@ -4090,6 +3987,20 @@ zkl_claim_stop(zkl_claim_t *claim)
         zkl_session_unreserve(worker->session,
                               lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
     }
+}
+
+
+/* Stops the timer, and forgets all that is under way. */
+
+static void
+zkl_claim_stop_ops(zkl_claim_t *claim)
+{
+    if (claim->timer.timer_set) {
+        ngx_del_timer(&claim->timer);
+    }
+
+    zkl_claim_forget_op(claim);
+    zkl_claim_stop_replace(claim);
 }
 
 
@@ -4108,11 +4019,7 @@ zkl_claim_stop_replace(zkl_claim_t *claim)
 void
 zkl_claim_discard(zkl_claim_t *claim)
 {
-    if (claim->timer.timer_set) {
-        ngx_del_timer(&claim->timer);
-    }
-
-    zkl_claim_stop_replace(claim);
+    zkl_claim_stop_ops(claim);
     ngx_free(claim);
 }
 
@@ -4177,12 +4084,23 @@ zkl_claim_recover(zkl_claim_t *claim)
 void
 zkl_claim_listed(zkl_claim_t *claim)
 {
+    zkl_op_t  *op;
+
     switch (claim->state) {
 
     case ZKL_RECOVER:
 
         if (claim->entry.linked) {
-            zkl_claim_found(claim);
+
+            /* the create happened: reads the claim's czxid */
+
+            op = claim->op ? NULL
+                           : zkl_claim_op(claim, ZKL_OP_GET, NULL,
+                                          zkl_claim_found_handler);
+            if (op != NULL) {
+                zkl_session_send(op);
+            }
+
             break;
         }
 
@@ -4224,9 +4142,7 @@ zkl_claim_listed(zkl_claim_t *claim)
     case ZKL_EXPIRING:
 
         if (!claim->entry.linked) {
-            zkl_claim_note_expired(claim);
-            zkl_claim_tell(claim, ZKL_EVENT_LOST, "lease");
-            zkl_claim_done(claim);
+            zkl_claim_vanished(claim);
 
         } else {
             zkl_claim_expire(claim);
@@ -4237,18 +4153,9 @@ zkl_claim_listed(zkl_claim_t *claim)
     case ZKL_HELD:
 
         if (!claim->entry.linked) {
-            ngx_log_error(NGX_LOG_WARN, claim->lock->worker->log, 0,
-                          "a held claim of \"%V\" was deleted by "
-                          "somebody else", &claim->lock->sn.str);
+            zkl_claim_vanished(claim);
 
-            claim->lost = 1;
-
-            zkl_claim_tell(claim, ZKL_EVENT_LOST, "deleted");
-            zkl_claim_done(claim);
-            break;
-        }
-
-        if (claim->replace != NULL) {
+        } else if (claim->replace != NULL) {
             zkl_replace_again(claim->replace);
         }
 
@@ -4260,28 +4167,10 @@ zkl_claim_listed(zkl_claim_t *claim)
 }
 
 
-/* A list shows that the create happened: reads the claim's czxid. */
-
-static void
-zkl_claim_found(zkl_claim_t *claim)
-{
-    zkl_op_t  *op;
-
-    if (claim->op != NULL) {
-        return;
-    }
-
-    op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_found_handler);
-    if (op != NULL) {
-        zkl_session_send(op);
-    }
-}
-
-
 static void
 zkl_claim_found_handler(zkl_op_t *op)
 {
-    zkl_key_t         key;
+    zkl_slot_t       *slot;
     zkl_lock_t       *lock;
     zkl_claim_data_t  cdata;
     zkl_claim_t      *claim;
@@ -4294,6 +4183,7 @@ zkl_claim_found_handler(zkl_op_t *op)
     }
 
     lock = claim->lock;
+    slot = lock->worker->zone->own;
 
     zkl_node_check(claim, op);
 
@@ -4301,9 +4191,8 @@ zkl_claim_found_handler(zkl_op_t *op)
 
     case ZKL_OK:
 
-        if (zkl_zone_key(lock->worker->zone, &key) == NGX_OK
-            && op->owner != key.id)
-        {
+        if (slot->keyed && op->owner != slot->key.id) {
+
             /* a copy, made by another client: the next list finds the next */
 
             zkl_view_remove(&lock->view, &claim->entry);
@@ -4331,7 +4220,6 @@ zkl_claim_found_handler(zkl_op_t *op)
         break;
 
     default:
-        /* the next connection lists again */
         break;
     }
 }
@@ -4407,26 +4295,17 @@ zkl_claim_requeue(zkl_claim_t *claim)
 
     if (claim->terms.quota != 0) {
 
-        /* the record of before, which is freed soon, counts, too */
+        /* the record of before, which is freed now, counts, too */
 
         (void) zkl_quota_take(worker->zone->map, claim->cell,
                               claim->terms.quota, NGX_MAX_UINT32_VALUE);
-    }
-
-    if (claim->bound) {
-        zkl_record_bind(worker->zone, id.record);
-    }
-
-    if (claim->terms.keyed) {
-        zkl_record_keep(claim->cell, claim->ttl, claim->lease);
     }
 
     worker->claims[claim->id.record] = NULL;
     zkl_record_free(worker->zone, claim->id.record);
 
     claim->id = id;
-    claim->named = id.record;
-    worker->claims[id.record] = claim;
+    zkl_claim_note(claim);
 
     claim->entry.seq = -1;
     claim->copied = -1;
@@ -4440,111 +4319,73 @@ zkl_claim_requeue(zkl_claim_t *claim)
 
 
 void
-zkl_claim_connected(zkl_claim_t *claim)
-{
-    switch (claim->state) {
-
-    case ZKL_START:
-        zkl_claim_start(claim);
-        break;
-
-    case ZKL_RECOVER:
-        zkl_lock_list(claim->lock);
-        break;
-
-    case ZKL_EXPIRING:
-        zkl_claim_expire(claim);
-        break;
-
-    case ZKL_TAKE:
-        zkl_claim_take(claim);
-        break;
-
-    case ZKL_RETRY:
-        zkl_claim_delete(claim, 0);
-        break;
-
-    default:
-        break;
-    }
-}
-
-
-/* ZooKeeper has not answered in time: the waiter's request ends. */
-
-static void
-zkl_claim_unreachable(zkl_claim_t *claim)
-{
-    switch (claim->state) {
-
-    case ZKL_START:
-        zkl_claim_refuse(claim, ZKL_UNREACHABLE);
-        break;
-
-    case ZKL_CREATE:
-    case ZKL_RECOVER:
-
-        if (!zkl_claim_known(claim)) {
-
-            /* the claim ends when the znode is known to exist */
-
-            zkl_claim_answer(claim, ZKL_UNREACHABLE);
-            break;
-        }
-
-        /* fall through */
-
-    case ZKL_WAIT:
-    case ZKL_HELD: /* the claim did not become durable in time */
-
-        zkl_claim_leave(claim, ZKL_UNREACHABLE);
-        break;
-
-    default:
-        zkl_claim_answer(claim, ZKL_UNREACHABLE);
-        break;
-    }
-}
-
-
-void
 zkl_claim_session_over(zkl_claim_t *claim)
 {
-    if (zkl_claim_outlives(claim) == NGX_OK) {
-        return;
-    }
-
     switch (claim->state) {
 
     case ZKL_START:
-        break;
+    case ZKL_DONE:
+        return;
 
     case ZKL_CREATE:
     case ZKL_RECOVER:
     case ZKL_WAIT:
         zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
         zkl_claim_requeue(claim);
+        return;
+
+    case ZKL_TAKE:
+
+        /* the watch went with the session */
+
+        claim->watched = 0;
+
+        zkl_claim_stop_replace(claim);
+
+        if (claim->adoption != NULL) {
+            zkl_custody_leave(claim);
+        }
+
+        return;
+
+    case ZKL_DELETE:
+
+        if (claim->lasting == ZKL_DURABLE) {
+
+            /*
+             * The operation under way may have deleted the znode; or another
+             * session counts the lease from now on, and further holds.
+             */
+
+            claim->doubtful |= (claim->op != NULL);
+            claim->ending = 1;
+            zkl_claim_yield(claim);
+            return;
+        }
+
         break;
 
-    case ZKL_HELD:
-        zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
-        zkl_claim_lost(claim);
-        break;
+    default: /* ZKL_HELD, ZKL_EXPIRING */
 
-    case ZKL_EXPIRING:
-        zkl_claim_note_expired(claim);
-        /* fall through */
+        if (!claim->entry.waiting && (claim->lasting == ZKL_DURABLE
+                                      || claim->lock->converting == claim))
+        {
+            /* the znode is, or may be, durable */
 
-    default:
-        zkl_claim_lost(claim);
+            zkl_claim_yield(claim);
+            return;
+        }
+
+        if (claim->state == ZKL_HELD) {
+            zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
+
+        } else {
+            zkl_claim_note_expired(claim);
+        }
+
         break;
     }
-}
 
-
-static void
-zkl_claim_lost(zkl_claim_t *claim)
-{
     zkl_claim_tell(claim, ZKL_EVENT_LOST, "session");
 
     /* a later release is told that the claim was lost before */
@@ -4590,17 +4431,13 @@ zkl_claim_shut(zkl_claim_t *claim)
         return 0;
     }
 
-    if (claim->state == ZKL_START) {
-        zkl_claim_refuse(claim, ZKL_SHUTTING_DOWN);
+    if (claim->state == ZKL_START || claim->state == ZKL_HELD) {
+        zkl_claim_leave(claim, ZKL_SHUTTING_DOWN);
         return 1;
     }
 
     if (claim->state == ZKL_WAIT) {
         zkl_claim_withdraw(claim, ZKL_SHUTTING_DOWN);
-
-    } else if (claim->state == ZKL_HELD) {
-        zkl_claim_leave(claim, ZKL_SHUTTING_DOWN);
-        return 1;
     }
 
     zkl_claim_answer(claim, ZKL_SHUTTING_DOWN);

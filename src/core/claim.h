@@ -26,27 +26,27 @@
  * The states of a claim.  Each tells whether the claim's znode exists, and
  * whether a delete is owed.
  *
- *            reply OK     reply       reply     its     ended:   con-   session
- *            (or found)   no node     unknown   turn    release, nec-   lost
- *                                               comes   wait or  tion
- *                                                       lease    back
+ *            reply OK     reply       reply     its     ended:          session
+ *            (or found)   no node     unknown   turn    release, once   lost
+ *                                               comes   wait or  more
+ *                                                       lease
  *   -------  -----------  ----------  --------  ------  -------  -----  -------
  *   START    -            -           -         -       DONE     CREATE START
  *   CREATE   WAIT         START       RECOVER   -       (later)  -      START
- *   RECOVER  WAIT         START       -         -       (later)  (list) START
- *   WAIT     -            START       -         HELD    DELETE   (list) START
+ *   RECOVER  WAIT         START       -         -       (later)  list   START
+ *   WAIT     -            START       -         HELD    DELETE   -      START
  *                                                       or EXP.
- *   HELD     -            DONE        -         -       DELETE   (list) DONE
+ *   HELD     -            DONE        -         -       DELETE   -      DONE
  *                                                       or EXP.
- *   EXPIRING DONE         DONE        (list)    -       (later)  (list) DONE
- *   TAKE     HELD, TAKE   DONE        TAKE      -       DELETE   TAKE   TAKE
+ *   EXPIRING DONE         DONE        -         -       (later)  delete DONE
+ *   TAKE     HELD, TAKE   DONE        -         -       DELETE   read   TAKE
  *            or DONE
- *   DELETE   DONE         DONE        RETRY     -       -        -      DONE
- *   RETRY    -            -           -         -       -        DELETE DONE
+ *   DELETE   DONE         DONE        -         -       -        delete DONE
  *
  * "(later)": a create that is under way cannot be called back, so the claim is
- * deleted when the znode is known to exist.  "(list)": the list of the lock's
- * children tells whether the claim's znode exists.
+ * deleted when the znode is known to exist.  "once more": what
+ * zkl_claim_proceed() sends, unless that is under way.  After a lost connection
+ * a list of the lock's children tells, too, whether the claim's znode exists.
  *
  * A durable claim outlives the session: from HELD on the claim goes to TAKE,
  * until this session counts the lease, or deletes the claim.  TAKE leads to
@@ -72,9 +72,8 @@ typedef enum {
                                        not own the gate of the lease yet, or
                                        has not read the claim since; or a dead
                                        worker's, and not durable yet */
-    ZKL_DELETE,                     /* maybe; the delete is under way */
-    ZKL_RETRY,                      /* maybe; a delete is owed, and is sent when
-                                       ZooKeeper can be reached */
+    ZKL_DELETE,                     /* maybe; a delete is owed: under way, or
+                                       to be sent again */
     ZKL_DONE                        /* no */
 } zkl_claim_state_e;
 
@@ -192,7 +191,7 @@ typedef enum {
  *          claim has to wait
  * forever: the wait has no end
  * bound:   the claim ends with the worker, at least until zkl_claim_begin();
- *          claim->bound says whether that is still so
+ *          the record says whether that is still so
  * leased:  the client gave a ttl: a bound claim has a lease, too
  * durable: the client is told of the grant when the claim is durable
  * keyed:   further requests may have the same key; set by zkl_claim_acquire()
@@ -297,14 +296,11 @@ struct zkl_claim_s {
     /*
      * Flags.  In brackets: the states in which a flag has a meaning.
      *
-     * counting: [WAIT] the queue may be too long; until a list has told the
-     *           length
      * single:   no older claim has the claim's key: without this flag the
      *           claim is not granted
      * detached: [until the grant] a client may call for the claim later, with
      *           the key or the token, so the claim does not end before the
      *           grace is over; a client may wait all the same
-     * bound:    the claim ends with the worker; see the terms
      * watched:  [HELD, EXPIRING, TAKE, DELETE] the znode has a watch
      * changed:  [HELD, EXPIRING] a read of the data is due, and not sent yet
      * ending:   [HELD] the claim is deleted when `replace` is done, and until
@@ -314,17 +310,15 @@ struct zkl_claim_s {
      * refused:  ZooKeeper has refused to delete the znode: a worker that
      *           leaves does not wait for the claim; [TAKE] or to make the claim
      *           durable
-     * doubtful: [DELETE, RETRY; TAKE after a release] a delete without an
+     * doubtful: [DELETE; TAKE after a release] a delete without an
      *           answer may have happened: a znode that is missing does not
      *           count as lost
      * lost:     the lease or the grace is over, or the znode or the session
      *           gone, before a release: listeners are told NO_NODE; until a
      *           renewal or a takeover
      */
-    unsigned                           counting:1;
     unsigned                           single:1;
     unsigned                           detached:1;
-    unsigned                           bound:1;
     unsigned                           watched:1;
     unsigned                           changed:1;
     unsigned                           ending:1;
@@ -500,8 +494,11 @@ void zkl_claim_start(zkl_claim_t *claim);
 void zkl_claim_refuse(zkl_claim_t *claim, zkl_outcome_e outcome);
 /* A list was merged into the view: updates, or ends, the claim. */
 void zkl_claim_listed(zkl_claim_t *claim);
-/* Does what no event has done, once a second. */
-void zkl_claim_sweep(zkl_claim_t *claim);
+/*
+ * Does what no event has done, and sends what the state asks for, unless that
+ * is under way: once a second, and when ZooKeeper answers again.
+ */
+void zkl_claim_proceed(zkl_claim_t *claim);
 
 /* The znode's watch fired: the data were written, or the znode deleted. */
 void zkl_claim_changed(zkl_claim_t *claim, ngx_uint_t deleted);
@@ -530,8 +527,6 @@ ngx_uint_t zkl_claim_expired(zkl_claim_t *claim);
 void zkl_claim_suspended(zkl_claim_t *claim);
 /* ZooKeeper answers again: tells a client that was warned. */
 void zkl_claim_sure(zkl_claim_t *claim);
-/* The connection is back: sends what the state asks for. */
-void zkl_claim_connected(zkl_claim_t *claim);
 /* The session is over: the claim queues again, goes to TAKE, or ends. */
 void zkl_claim_session_over(zkl_claim_t *claim);
 

@@ -9,16 +9,15 @@
  *
  *           sends                   the answer leads to
  *   -----   ---------------------   -------------------------------------------
- *   NEW     create of the           OWNED, if no lease is entered so far; LIST,
- *           directory               or COUNT for a gate that was another
- *                                   session's
+ *   NEW     create of the           COUNT
+ *           directory
  *   DUE     create of the gate,     COUNT; or LOOK, if a session has the gate
  *           when the time comes
  *   LOOK    read of the gate        COUNT, if the session is this one; LOOK,
  *                                   later, if it is a former or an adopted one,
  *                                   or another one that was not seen before;
- *                                   DUE, if the gate is gone; else the claims
- *                                   are forsaken
+ *                                   DUE, if the gate is gone; else GONE, and
+ *                                   the claims are forsaken
  *   COUNT   set of the directory    LIST; or, if there is none, NEW, or LEFT if
  *                                   there is no claim and the gate is not the
  *                                   home gate
@@ -34,15 +33,15 @@
  *                                   was not written
  *   EMPTY   delete of the           LEFT; or LIST, if there are entries
  *           directory
- *   LEFT    delete of the gate      freed
+ *   LEFT    delete of the gate      GONE
  *
  * From LIST on the session counts.  The end of the session leads all gates to
  * DUE, the home gate too, because the next session makes another one.
  *
  * All workers of all gateways see at the same moment that a gate is gone.  So a
  * worker waits first, because a worker that has the records of the leases does
- * not: the more gates there are before the worker's own, the longer is the
- * wait, and mostly a single worker sends the create.
+ * not: the more gates and directories there are before the worker's own gate,
+ * the longer is the wait, and mostly a single worker sends the create.
  *
  * The takeover sets the directory, so the version of its data counts takeovers:
  * a claim keeps the deadline in the record if no other session has counted the
@@ -60,8 +59,8 @@
  *
  * All code runs on the event loop.  A gate's `op` is NULL unless the operation
  * of its state is under way; `pending` counts further reads, whose handlers
- * need the gate, so a gate that is GONE stays until `pending` is 0.  `entries`
- * is NULL but in READ.
+ * need the gate, so the sweep frees a gate that is GONE when `pending` is 0.
+ * `entries` is NULL but in READ.
  */
 
 
@@ -73,8 +72,8 @@
 /* time for a worker that has the records to take the gate, ms */
 #define ZKL_CUSTODY_FIRST             500
 
-/* how much longer for each gate before the own gate; and at most */
-#define ZKL_CUSTODY_RANK              250
+/* how much longer for each gate or directory before the own gate; at most */
+#define ZKL_CUSTODY_RANK              125
 #define ZKL_CUSTODY_LAST              5000
 
 /* how soon a gate that another session has is read again, ms */
@@ -92,17 +91,19 @@
 #define ZKL_LEASES_PATH               (sizeof(ZKL_GATES) + ZKL_LEASES_LEN)
 
 
+/* from NEW on a list shows the gate; from LIST on the session counts */
+
 typedef enum {
-    ZKL_GATE_NEW = 0,
+    ZKL_GATE_GONE = 0,
     ZKL_GATE_DUE,
+    ZKL_GATE_LEFT,
+    ZKL_GATE_NEW,
     ZKL_GATE_LOOK,
     ZKL_GATE_COUNT,
+    ZKL_GATE_EMPTY,
     ZKL_GATE_LIST,
     ZKL_GATE_READ,
-    ZKL_GATE_OWNED,
-    ZKL_GATE_EMPTY,
-    ZKL_GATE_LEFT,
-    ZKL_GATE_GONE
+    ZKL_GATE_OWNED
 } zkl_gate_state_e;
 
 
@@ -136,12 +137,16 @@ struct zkl_gate_s {
 };
 
 
-/* what a state sends: to the gate, or to the directory */
+/* what a state sends, and the states that the answers lead to */
 
 typedef struct {
     zkl_op_e                       type;
-    ngx_uint_t                     dir;
-} zkl_gate_op_t;
+    size_t                         len;         /* of the name: the gate's or
+                                                   the directory's */
+    zkl_gate_state_e               done;        /* after OK */
+    zkl_rc_e                       rc;          /* another answer that leads */
+    zkl_gate_state_e               other;       /* on, and where to */
+} zkl_gate_step_t;
 
 
 /* what an entry says */
@@ -154,12 +159,11 @@ typedef struct {
 
 
 static zkl_gate_t *zkl_gate_find(zkl_worker_t *worker, const u_char *name);
-static zkl_gate_t *zkl_gate_new(zkl_worker_t *worker, const u_char *name,
+static zkl_gate_t *zkl_gate_have(zkl_worker_t *worker, const u_char *name,
     zkl_gate_state_e state);
-static void zkl_gate_free(zkl_gate_t *gate);
 static ngx_uint_t zkl_gate_home(zkl_gate_t *gate);
 static ngx_uint_t zkl_gate_used(zkl_gate_t *gate);
-static void zkl_gate_entry(const zkl_id_t *id, u_char *buf);
+static void zkl_gate_entry(zkl_id_t id, u_char *buf);
 static void zkl_gate_state(zkl_gate_t *gate, zkl_gate_state_e state);
 static void zkl_gate_go(zkl_gate_t *gate);
 static void zkl_gate_handler(zkl_op_t *op);
@@ -168,8 +172,7 @@ static void zkl_gate_anew(zkl_claim_t *claim);
 static void zkl_gate_again(zkl_gate_t *gate, zkl_gate_state_e state);
 static void zkl_gate_doubt(zkl_gate_t *gate);
 static void zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op);
-static int ngx_libc_cdecl zkl_gate_compare(const void *one, const void *two);
-static void zkl_gate_enter(zkl_gate_t *gate, zkl_claim_t *claim);
+static void zkl_gate_check(zkl_claim_t *claim);
 static void zkl_gate_read(zkl_gate_t *gate);
 static ngx_int_t zkl_gate_get(zkl_gate_t *gate, ngx_str_t *dir, ngx_str_t *name,
     ngx_str_t *text);
@@ -182,14 +185,42 @@ static ngx_int_t zkl_gate_claim_read(zkl_gate_t *gate, zkl_op_t *op,
 static void zkl_gate_remove(zkl_gate_t *gate, u_char *entry);
 static void zkl_gate_written_handler(zkl_op_t *op);
 static void zkl_gate_relist(zkl_gate_t *gate);
-static void zkl_custody_look(zkl_worker_t *worker);
 static void zkl_custody_gates_handler(zkl_op_t *op);
-static void zkl_custody_found(zkl_worker_t *worker, ngx_str_t *names,
-    ngx_uint_t n);
-static ngx_uint_t zkl_custody_lists(ngx_str_t *names, ngx_uint_t n,
+static void zkl_custody_sort(ngx_str_t *names, ngx_uint_t n);
+static ngx_str_t *zkl_custody_lists(ngx_str_t *names, ngx_uint_t n,
     const u_char *name, size_t len);
 static int ngx_libc_cdecl zkl_custody_compare(const void *one,
     const void *two);
+
+
+static const zkl_gate_step_t  zkl_gate_steps[] = {
+
+    /* GONE: sends nothing */
+    { 0, 0, 0, 0, 0 },
+
+    /* DUE */
+    { ZKL_OP_GATE, ZKL_GATE_LEN, ZKL_GATE_COUNT, ZKL_EXISTS, ZKL_GATE_LOOK },
+
+    /* LEFT */
+    { ZKL_OP_DELETE, ZKL_GATE_LEN, ZKL_GATE_GONE, ZKL_NO_NODE, ZKL_GATE_GONE },
+
+    /* NEW */
+    { ZKL_OP_PERSISTENT, ZKL_LEASES_LEN, ZKL_GATE_COUNT,
+      ZKL_EXISTS, ZKL_GATE_COUNT },
+
+    /* LOOK: GONE only if the read shows another session */
+    { ZKL_OP_GET, ZKL_GATE_LEN, ZKL_GATE_GONE, ZKL_NO_NODE, ZKL_GATE_DUE },
+
+    /* COUNT */
+    { ZKL_OP_SET, ZKL_LEASES_LEN, ZKL_GATE_LIST, ZKL_NO_NODE, ZKL_GATE_LEFT },
+
+    /* EMPTY */
+    { ZKL_OP_DELETE, ZKL_LEASES_LEN, ZKL_GATE_LEFT,
+      ZKL_NO_NODE, ZKL_GATE_LEFT },
+
+    /* LIST */
+    { ZKL_OP_LIST, ZKL_LEASES_LEN, ZKL_GATE_READ, ZKL_NO_NODE, ZKL_GATE_LEFT }
+};
 
 
 void
@@ -198,16 +229,14 @@ zkl_custody_stop(zkl_worker_t *worker)
     ngx_queue_t  *q;
     zkl_gate_t   *gate;
 
-    if (worker->listing != NULL) {
-        worker->listing->handler = NULL;
-    }
-
     while (!ngx_queue_empty(&worker->gates)) {
         q = ngx_queue_head(&worker->gates);
         gate = ngx_queue_data(q, zkl_gate_t, queue);
 
-        gate->pending = 0;
-        zkl_gate_free(gate);
+        zkl_gate_state(gate, ZKL_GATE_GONE);
+
+        ngx_queue_remove(q);
+        ngx_free(gate);
     }
 }
 
@@ -235,11 +264,17 @@ zkl_gate_find(zkl_worker_t *worker, const u_char *name)
 }
 
 
+/* Finds the gate, or makes the gate in that state.  NULL: no memory. */
+
 static zkl_gate_t *
-zkl_gate_new(zkl_worker_t *worker, const u_char *name, zkl_gate_state_e state)
+zkl_gate_have(zkl_worker_t *worker, const u_char *name, zkl_gate_state_e state)
 {
-    u_char      *p;
     zkl_gate_t  *gate;
+
+    gate = zkl_gate_find(worker, name);
+    if (gate != NULL) {
+        return gate;
+    }
 
     gate = ngx_calloc(sizeof(zkl_gate_t), worker->log);
     if (gate == NULL) {
@@ -247,41 +282,21 @@ zkl_gate_new(zkl_worker_t *worker, const u_char *name, zkl_gate_state_e state)
     }
 
     gate->worker = worker;
-    gate->state = state;
-    gate->due = ngx_current_msec;
 
-    p = ngx_cpymem(gate->path, zkl_gates.data, zkl_gates.len);
-    *p++ = '/';
+    (void) ngx_sprintf(gate->path, ZKL_GATES "/%*s" ZKL_LEASES,
+                       (size_t) ZKL_GATE_LEN, name);
 
-    gate->name.data = p;
+    gate->name.data = gate->path + sizeof(ZKL_GATES);
     gate->name.len = ZKL_GATE_LEN;
-
-    p = ngx_cpymem(p, name, ZKL_GATE_LEN);
-    p = ngx_cpymem(p, ZKL_LEASES, sizeof(ZKL_LEASES) - 1);
-
     gate->dir.data = gate->path;
-    gate->dir.len = p - gate->path;
+    gate->dir.len = ZKL_LEASES_PATH;
 
     ngx_queue_init(&gate->claims);
     ngx_queue_insert_tail(&worker->gates, &gate->queue);
 
+    zkl_gate_state(gate, state);
+
     return gate;
-}
-
-
-/* No claim has the gate.  The gate stays, GONE, while reads are pending. */
-
-static void
-zkl_gate_free(zkl_gate_t *gate)
-{
-    zkl_gate_state(gate, ZKL_GATE_GONE);
-
-    if (gate->pending != 0) {
-        return;
-    }
-
-    ngx_queue_remove(&gate->queue);
-    ngx_free(gate);
 }
 
 
@@ -316,7 +331,7 @@ zkl_custody_name(zkl_gate_t *gate)
 ngx_uint_t
 zkl_custody_counts(zkl_gate_t *gate)
 {
-    return gate->state >= ZKL_GATE_LIST && gate->state <= ZKL_GATE_OWNED;
+    return gate->state >= ZKL_GATE_LIST;
 }
 
 
@@ -333,43 +348,37 @@ zkl_custody_term(zkl_gate_t *gate)
  */
 
 static void
-zkl_gate_entry(const zkl_id_t *id, u_char *buf)
+zkl_gate_entry(zkl_id_t id, u_char *buf)
 {
     (void) ngx_sprintf(buf, "%02xd%02xd%08xD",
-                       (int) id->random[ZKL_RANDOM_LEN - 2],
-                       (int) id->random[ZKL_RANDOM_LEN - 1], id->record);
+                       (int) id.random[ZKL_RANDOM_LEN - 2],
+                       (int) id.random[ZKL_RANDOM_LEN - 1], id.record);
 }
 
 
 ngx_int_t
 zkl_custody_ready(zkl_worker_t *worker, zkl_gate_t **gate)
 {
-    ngx_int_t    rc;
-    ngx_str_t    name;
-    zkl_gate_t  *home;
+    ngx_int_t  rc;
+    ngx_str_t  name;
 
     rc = zkl_session_gated(worker->session, &name);
     if (rc != NGX_OK) {
         return rc;
     }
 
-    home = zkl_gate_find(worker, name.data);
-
-    if (home == NULL) {
-        home = zkl_gate_new(worker, name.data, ZKL_GATE_NEW);
-        if (home == NULL) {
-            return NGX_AGAIN;
-        }
+    *gate = zkl_gate_have(worker, name.data, ZKL_GATE_NEW);
+    if (*gate == NULL) {
+        return NGX_AGAIN;
     }
 
-    if (zkl_custody_counts(home)) {
-        *gate = home;
+    if (zkl_custody_counts(*gate)) {
         return NGX_OK;
     }
 
-    zkl_gate_go(home);
+    zkl_gate_go(*gate);
 
-    return home->failures ? NGX_DECLINED : NGX_AGAIN;
+    return (*gate)->failures ? NGX_DECLINED : NGX_AGAIN;
 }
 
 
@@ -385,7 +394,6 @@ void
 zkl_custody_leave(zkl_claim_t *claim)
 {
     u_char       entry[ZKL_ENTRY_LEN];
-    zkl_id_t     id;
     zkl_gate_t  *gate;
 
     gate = claim->gate;
@@ -403,9 +411,7 @@ zkl_custody_leave(zkl_claim_t *claim)
 
     /* of a claim that is not durable: the answer may have been lost */
 
-    id = zkl_claim_id(claim);
-    zkl_gate_entry(&id, entry);
-
+    zkl_gate_entry(zkl_claim_id(claim), entry);
     zkl_gate_remove(gate, entry);
 
     if (!zkl_gate_used(gate)) {
@@ -420,20 +426,14 @@ zkl_custody_leave(zkl_claim_t *claim)
 ngx_int_t
 zkl_custody_claim(zkl_claim_t *claim, const u_char *name)
 {
-    zkl_gate_t    *gate;
-    zkl_worker_t  *worker;
+    zkl_gate_t  *gate;
 
-    worker = claim->lock->worker;
-
-    gate = zkl_gate_find(worker, name);
-
+    gate = zkl_gate_have(claim->lock->worker, name, ZKL_GATE_LOOK);
     if (gate == NULL) {
-        gate = zkl_gate_new(worker, name, ZKL_GATE_LOOK);
-        if (gate == NULL) {
-            return NGX_ERROR;
-        }
+        return NGX_ERROR;
+    }
 
-    } else if (gate->state == ZKL_GATE_EMPTY || gate->state == ZKL_GATE_LEFT) {
+    if (gate->state == ZKL_GATE_EMPTY || gate->state == ZKL_GATE_LEFT) {
 
         /* the delete is under way, and the claim has an entry: begins anew */
 
@@ -463,7 +463,7 @@ zkl_custody_entry(zkl_claim_t *claim, ngx_str_t *cdata)
     path = &claim->lock->sn.str;
     id = zkl_claim_id(claim);
 
-    zkl_gate_entry(&id, leaf);
+    zkl_gate_entry(id, leaf);
     entry.data = leaf;
     entry.len = ZKL_ENTRY_LEN;
 
@@ -503,46 +503,24 @@ zkl_custody_connected(zkl_worker_t *worker)
          q = ngx_queue_next(q))
     {
         gate = ngx_queue_data(q, zkl_gate_t, queue);
-
-        /* a delete of an entry, or an entry, may have been lost */
-
-        if (gate->state == ZKL_GATE_READ || gate->state == ZKL_GATE_OWNED) {
-            zkl_gate_state(gate, ZKL_GATE_LIST);
-        }
+        gate->failures = 0;
 
         if (gate->state != ZKL_GATE_DUE) {
-            gate->due = ngx_current_msec;
-            gate->failures = 0;
+
+            /* a delete of an entry, or an entry, may have been lost */
+
+            zkl_gate_state(gate, ngx_min(gate->state, ZKL_GATE_LIST));
         }
     }
 
-    zkl_custody_sweep(worker);
-    zkl_custody_look(worker);
+    zkl_custody_listed(worker, &zkl_gates);
 }
 
 
 void
 zkl_custody_sweep(zkl_worker_t *worker)
 {
-    ngx_queue_t  *q, *next;
-
-    for (q = ngx_queue_head(&worker->gates);
-         q != ngx_queue_sentinel(&worker->gates);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        zkl_gate_go(ngx_queue_data(q, zkl_gate_t, queue));
-    }
-
-    if (worker->unlisted) {
-        zkl_custody_look(worker);
-    }
-}
-
-
-void
-zkl_custody_lost(zkl_worker_t *worker, int64_t session)
-{
+    zkl_op_t     *op;
     ngx_queue_t  *q, *next;
     zkl_gate_t   *gate;
 
@@ -553,23 +531,54 @@ zkl_custody_lost(zkl_worker_t *worker, int64_t session)
         next = ngx_queue_next(q);
         gate = ngx_queue_data(q, zkl_gate_t, queue);
 
-        if (gate->state == ZKL_GATE_GONE) {
-            continue;
+        if (gate->state == ZKL_GATE_GONE && gate->pending == 0) {
+            ngx_queue_remove(q);
+            ngx_free(gate);
+
+        } else {
+            zkl_gate_go(gate);
         }
+    }
 
-        if (ngx_queue_empty(&gate->claims)) {
+    if (!worker->unlisted || worker->listing
+        || !zkl_session_connected(worker->session))
+    {
+        return;
+    }
 
-            /* the next list shows the directory, if there is one */
+    op = zkl_op_new(worker->session, ZKL_OP_LIST, &zkl_gates, NULL, NULL);
+    if (op == NULL) {
+        return;
+    }
 
-            zkl_gate_free(gate);
-            continue;
-        }
+    op->watch = 1;
+    op->handler = zkl_custody_gates_handler;
+    op->data = worker;
 
+    worker->unlisted = 0;
+    worker->listing = 1;
+
+    zkl_session_send(op);
+}
+
+
+void
+zkl_custody_lost(zkl_worker_t *worker, int64_t session)
+{
+    ngx_queue_t  *q;
+    zkl_gate_t   *gate;
+
+    for (q = ngx_queue_head(&worker->gates);
+         q != ngx_queue_sentinel(&worker->gates);
+         q = ngx_queue_next(q))
+    {
+        gate = ngx_queue_data(q, zkl_gate_t, queue);
         gate->former = session;
-        gate->failures = 0;
-        gate->due = ngx_current_msec;
 
-        zkl_gate_state(gate, ZKL_GATE_DUE);
+        /* without a claim: the next list shows the directory, if any */
+
+        zkl_gate_state(gate, ngx_queue_empty(&gate->claims) ? ZKL_GATE_GONE
+                                                            : ZKL_GATE_DUE);
     }
 }
 
@@ -577,7 +586,10 @@ zkl_custody_lost(zkl_worker_t *worker, int64_t session)
 /* A gate's way from state to state. */
 
 
-/* The operation of the state before does not count any more. */
+/*
+ * The operation of the state before does not count any more; that of the state
+ * may be sent at once.
+ */
 
 static void
 zkl_gate_state(zkl_gate_t *gate, zkl_gate_state_e state)
@@ -587,15 +599,14 @@ zkl_gate_state(zkl_gate_t *gate, zkl_gate_state_e state)
         gate->op = NULL;
     }
 
-    if (gate->state == ZKL_GATE_READ) {
-        free(gate->entries);
-        gate->entries = NULL;
-    }
+    free(gate->entries);
+    gate->entries = NULL;
 
     ngx_log_debug2(NGX_LOG_DEBUG_HTTP, gate->worker->log, 0,
                    "zk lock gate: %V state:%d", &gate->name, state);
 
     gate->state = state;
+    gate->due = ngx_current_msec;
 }
 
 
@@ -604,46 +615,28 @@ zkl_gate_state(zkl_gate_t *gate, zkl_gate_state_e state)
 static void
 zkl_gate_go(zkl_gate_t *gate)
 {
-    zkl_op_t             *op;
-    zkl_session_t        *session;
-    const zkl_gate_op_t  *send;
-
-    static const zkl_gate_op_t  sends[] = {
-        { ZKL_OP_PERSISTENT, 1 },           /* NEW */
-        { ZKL_OP_GATE, 0 },                 /* DUE */
-        { ZKL_OP_GET, 0 },                  /* LOOK */
-        { ZKL_OP_SET, 1 },                  /* COUNT */
-        { ZKL_OP_LIST, 1 },                 /* LIST */
-        { 0, 0 },                           /* READ: reads of entries */
-        { 0, 0 },                           /* OWNED: none */
-        { ZKL_OP_DELETE, 1 },               /* EMPTY */
-        { ZKL_OP_DELETE, 0 }                /* LEFT */
-    };
+    ngx_str_t               name;
+    zkl_op_t               *op;
+    zkl_session_t          *session;
+    const zkl_gate_step_t  *step;
 
     session = gate->worker->session;
 
-    if (gate->op != NULL || !zkl_session_connected(session)
-        || (ngx_msec_int_t) (gate->due - ngx_current_msec) > 0)
-    {
-        return;
-    }
-
-    if (gate->state == ZKL_GATE_READ) {
-        zkl_gate_read(gate);
-        return;
-    }
-
-    if (gate->state == ZKL_GATE_OWNED || gate->state == ZKL_GATE_GONE
+    if (gate->op != NULL || gate->state == ZKL_GATE_GONE
+        || gate->state > ZKL_GATE_LIST || !zkl_session_connected(session)
+        || (ngx_msec_int_t) (gate->due - ngx_current_msec) > 0
         || (gate->state == ZKL_GATE_DUE && gate->worker->leaving
             && ngx_queue_empty(&gate->claims)))
     {
         return;
     }
 
-    send = &sends[gate->state];
+    step = &zkl_gate_steps[gate->state];
 
-    op = zkl_op_new(session, send->type, send->dir ? &gate->dir : &zkl_gates,
-                    send->dir ? NULL : &gate->name, NULL);
+    name.data = gate->name.data;
+    name.len = step->len;
+
+    op = zkl_op_new(session, step->type, &zkl_gates, &name, NULL);
     if (op == NULL) {
         /* the sweep tries again */
         return;
@@ -662,123 +655,84 @@ zkl_gate_go(zkl_gate_t *gate)
 static void
 zkl_gate_handler(zkl_op_t *op)
 {
-    zkl_key_t          key;
-    zkl_gate_t        *gate;
-    zkl_worker_t      *worker;
-    zkl_gate_state_e   next;
+    zkl_gate_t             *gate;
+    zkl_worker_t           *worker;
+    zkl_gate_state_e        next;
+    const zkl_gate_step_t  *step;
 
     gate = op->data;
     gate->op = NULL;
 
     worker = gate->worker;
+    step = &zkl_gate_steps[gate->state];
     next = gate->state;
 
-    switch (gate->state) {
+    if (op->rc == ZKL_OK) {
+        next = step->done;
 
-    case ZKL_GATE_NEW:
+        switch (gate->state) {
 
-        if (op->rc == ZKL_OK) {
+        case ZKL_GATE_NEW:
 
             /* how often the gate was taken over before is not known */
 
-            gate->term = 0;
             zkl_gate_tell(gate, zkl_gate_anew);
-        }
-
-        if (op->rc == ZKL_OK || op->rc == ZKL_EXISTS) {
-            next = !zkl_gate_home(gate) ? ZKL_GATE_COUNT
-                               : ngx_queue_empty(&gate->claims)
-                                 ? ZKL_GATE_OWNED : ZKL_GATE_LIST;
-        }
-
-        break;
-
-    case ZKL_GATE_DUE:
-
-        if (op->rc == ZKL_OK) {
-            next = ZKL_GATE_COUNT;
-
-        } else if (op->rc == ZKL_EXISTS) {
-            next = ZKL_GATE_LOOK;
-        }
-
-        break;
-
-    case ZKL_GATE_LOOK:
-
-        if (op->rc == ZKL_NO_NODE) {
-            next = ZKL_GATE_DUE;
             break;
-        }
 
-        if (op->rc != ZKL_OK) {
+        case ZKL_GATE_LOOK:
+
+            if (op->owner == worker->zone->own->key.id) {
+
+                /* the answer to the create was lost */
+
+                next = ZKL_GATE_COUNT;
+
+            } else if (op->owner == gate->former
+                       || zkl_adopt_has(worker, op->owner)
+                       || (op->owner != gate->seen
+                           && !ngx_queue_empty(&gate->claims)))
+            {
+                gate->seen = op->owner;
+                gate->failures = 0;
+                gate->due = ngx_current_msec + ZKL_CUSTODY_BEHIND;
+                return;
+
+            } else {
+                /* another session counts the leases */
+
+                zkl_gate_tell(gate, zkl_claim_forsake);
+            }
+
             break;
-        }
 
-        if (zkl_zone_key(worker->zone, &key) == NGX_OK && op->owner == key.id) {
-
-            /* the answer to the create was lost */
-
-            next = ZKL_GATE_COUNT;
+        case ZKL_GATE_COUNT:
+            gate->term = (uint32_t) op->version;
             break;
-        }
 
-        if (op->owner == gate->former || zkl_adopt_has(worker, op->owner)
-            || (op->owner != gate->seen && !ngx_queue_empty(&gate->claims)))
-        {
-            gate->seen = op->owner;
-            gate->failures = 0;
-            gate->due = ngx_current_msec + ZKL_CUSTODY_BEHIND;
-            return;
-        }
-
-        /* another session counts the leases */
-
-        zkl_gate_tell(gate, zkl_claim_forsake);
-        zkl_gate_free(gate);
-        return;
-
-    case ZKL_GATE_COUNT:
-    case ZKL_GATE_LIST:
-
-        if (op->rc == ZKL_OK && gate->state == ZKL_GATE_LIST) {
+        case ZKL_GATE_LIST:
             zkl_gate_listed(gate, op);
             return;
+
+        default:
+            break;
         }
 
-        if (op->rc == ZKL_OK) {
-            gate->term = (uint32_t) op->version;
-            next = ZKL_GATE_LIST;
+    } else if (op->rc == step->rc) {
+        next = step->other;
 
-        } else if (op->rc == ZKL_NO_NODE) {
-            next = zkl_gate_used(gate) ? ZKL_GATE_NEW : ZKL_GATE_LEFT;
-        }
+    } else if (op->rc == ZKL_REFUSED && gate->state == ZKL_GATE_EMPTY) {
 
-        break;
+        /* the directory is not empty */
 
-    case ZKL_GATE_EMPTY:
+        zkl_gate_again(gate, ZKL_GATE_LIST);
+        return;
+    }
 
-        if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE) {
-            next = ZKL_GATE_LEFT;
+    if (next == ZKL_GATE_LEFT && zkl_gate_used(gate)) {
 
-        } else if (op->rc == ZKL_REFUSED) {
+        /* a client has removed the directory */
 
-            /* the directory is not empty */
-
-            zkl_gate_again(gate, ZKL_GATE_LIST);
-            return;
-        }
-
-        break;
-
-    default: /* ZKL_GATE_LEFT */
-
-        if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE) {
-            zkl_gate_free(gate);
-            return;
-        }
-
-        break;
+        next = ZKL_GATE_NEW;
     }
 
     if (next != gate->state) {
@@ -786,22 +740,21 @@ zkl_gate_handler(zkl_op_t *op)
         zkl_gate_state(gate, next);
         zkl_gate_go(gate);
 
-        if (gate->state == ZKL_GATE_OWNED) {
-            zkl_worker_tell_claims(worker, zkl_claim_gated);
-        }
+    } else if (op->rc == ZKL_UNSENT || op->rc == ZKL_UNKNOWN) {
 
-    } else if (op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN) {
+        /* the next connection tries again */
 
-        /* else the next connection tries again */
+        return;
 
-        zkl_gate_again(gate, gate->state);
+    } else {
+        zkl_gate_again(gate, next);
+    }
 
-        if (zkl_gate_home(gate)) {
+    if (zkl_gate_home(gate)) {
 
-            /* a client that waits for a durable lease is told */
+        /* leases can become durable; or not, which a client that waits hears */
 
-            zkl_worker_tell_claims(worker, zkl_claim_gated);
-        }
+        zkl_worker_tell_claims(worker, zkl_claim_gated);
     }
 }
 
@@ -839,10 +792,10 @@ zkl_gate_again(zkl_gate_t *gate, zkl_gate_state_e state)
 
     wait = (ngx_msec_t) ZKL_CUSTODY_AGAIN << ngx_min(gate->failures, 6);
 
-    gate->failures++;
-    gate->due = ngx_current_msec + ngx_min(wait, ZKL_CUSTODY_RARELY);
-
     zkl_gate_state(gate, state);
+
+    gate->failures++;
+    gate->due += ngx_min(wait, ZKL_CUSTODY_RARELY);
 }
 
 
@@ -854,9 +807,7 @@ zkl_gate_again(zkl_gate_t *gate, zkl_gate_state_e state)
 static void
 zkl_gate_doubt(zkl_gate_t *gate)
 {
-    gate->due = ngx_current_msec;
     zkl_gate_state(gate, ZKL_GATE_LOOK);
-
     zkl_gate_tell(gate, zkl_claim_ungated);
     zkl_gate_go(gate);
 }
@@ -870,13 +821,6 @@ zkl_gate_doubt(zkl_gate_t *gate)
 static void
 zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op)
 {
-    u_char        buf[ZKL_ENTRY_LEN];
-    zkl_id_t      id;
-    ngx_str_t     key, *entry;
-    ngx_uint_t    i, n;
-    ngx_queue_t  *q, *next;
-    zkl_claim_t  *claim;
-
     if ((uint32_t) op->version != gate->term) {
 
         /*
@@ -893,98 +837,69 @@ zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op)
     /* the gate owns the names from now on */
 
     gate->entries = op->children;
+    gate->nentries = op->nchildren;
     gate->next = 0;
     gate->failed = 0;
 
     op->children = NULL;
-
-    n = 0;
-
-    for (i = 0; i < op->nchildren; i++) {
-
-        if (gate->entries[i].len == ZKL_ENTRY_LEN) {
-            gate->entries[n++] = gate->entries[i];
-        }
-    }
-
     op->nchildren = 0;
-    gate->nentries = n;
 
-    if (n != 0) {
-        ngx_qsort(gate->entries, n, sizeof(ngx_str_t), zkl_gate_compare);
-    }
+    zkl_custody_sort(gate->entries, gate->nentries);
 
-    key.data = buf;
-    key.len = ZKL_ENTRY_LEN;
-
-    for (q = ngx_queue_head(&gate->claims);
-         q != ngx_queue_sentinel(&gate->claims);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        claim = ngx_queue_data(q, zkl_claim_t, custody);
-
-        id = zkl_claim_id(claim);
-        zkl_gate_entry(&id, buf);
-
-        entry = n ? bsearch(&key, gate->entries, n, sizeof(ngx_str_t),
-                            zkl_gate_compare)
-                  : NULL;
-
-        if (entry != NULL) {
-            entry->len = 0;
-
-        } else if (claim->lasting == ZKL_DURABLE && claim->replace == NULL
-                   && claim->adoption == NULL)
-        {
-            zkl_gate_enter(gate, claim);
-        }
-
-        zkl_claim_gated(claim);
-    }
-
+    zkl_gate_tell(gate, zkl_gate_check);
     zkl_gate_read(gate);
 }
 
 
-/* The names of entries; of one that a claim has the length is 0. */
-
-static int ngx_libc_cdecl
-zkl_gate_compare(const void *one, const void *two)
-{
-    const ngx_str_t  *a, *b;
-
-    a = one;
-    b = two;
-
-    return ngx_memcmp(a->data, b->data, ZKL_ENTRY_LEN);
-}
-
+/*
+ * Looks for the claim's entry among those that are listed, and makes an entry
+ * that is missing.
+ */
 
 static void
-zkl_gate_enter(zkl_gate_t *gate, zkl_claim_t *claim)
+zkl_gate_check(zkl_claim_t *claim)
 {
-    u_char             text[ZKL_CLAIM_DATA_MAX];
+    u_char             name[ZKL_ENTRY_LEN], text[ZKL_CLAIM_DATA_MAX];
     size_t             index_at;
-    ngx_str_t          value;
+    ngx_str_t         *entry, value;
     zkl_op_t          *op;
+    zkl_gate_t        *gate;
     zkl_claim_data_t   cdata;
 
-    zkl_claim_cdata(claim, &cdata);
+    gate = claim->gate;
 
-    value.data = text;
-    value.len = zkl_claim_data_write((char *) text, &cdata, &index_at);
+    zkl_gate_entry(zkl_claim_id(claim), name);
 
-    op = zkl_custody_entry(claim, &value);
-    if (op == NULL) {
-        gate->failed = 1;
-        return;
+    entry = zkl_custody_lists(gate->entries, gate->nentries, name,
+                              ZKL_ENTRY_LEN);
+    if (entry != NULL) {
+
+        /* is not read: the name has not the length of an entry's any more */
+
+        entry->len++;
+
+    } else if (claim->lasting == ZKL_DURABLE && claim->replace == NULL
+               && claim->adoption == NULL)
+    {
+        zkl_claim_cdata(claim, &cdata);
+
+        value.data = text;
+        value.len = zkl_claim_data_write((char *) text, &cdata, &index_at);
+
+        op = zkl_custody_entry(claim, &value);
+
+        if (op != NULL) {
+            op->handler = zkl_gate_written_handler;
+            op->data = gate->worker;
+
+            zkl_session_send(op);
+
+        } else {
+            gate->failed = 1;
+        }
     }
 
-    op->handler = zkl_gate_written_handler;
-    op->data = gate->worker;
-
-    zkl_session_send(op);
+    zkl_claim_gated(claim);
 }
 
 
@@ -1004,12 +919,10 @@ zkl_gate_read(zkl_gate_t *gate)
     {
         name = &gate->entries[gate->next++];
 
-        if (name->len == 0) {
-            continue;
+        if (name->len == ZKL_ENTRY_LEN) {
+            gate->failed |= (zkl_gate_get(gate, &gate->dir, name, NULL)
+                             != NGX_OK);
         }
-
-        gate->failed |= (zkl_gate_get(gate, &gate->dir, name, NULL)
-                         != NGX_OK);
     }
 
     if (gate->next < gate->nentries || gate->pending != 0) {
@@ -1073,11 +986,6 @@ zkl_gate_get_handler(zkl_op_t *op)
     gate = op->data;
     gate->pending--;
 
-    if (gate->state == ZKL_GATE_GONE) {
-        zkl_gate_free(gate);
-        return;
-    }
-
     if (gate->state != ZKL_GATE_READ) {
         return;
     }
@@ -1085,14 +993,9 @@ zkl_gate_get_handler(zkl_op_t *op)
     rc = op->value.len ? zkl_gate_claim_read(gate, op, entry)
                        : zkl_gate_entry_read(gate, op, entry);
 
-    switch (rc) {
+    if (rc == NGX_DONE) {
 
-    case NGX_OK:
-        break;
-
-    case NGX_ABORT:
-
-        if (!gate->warned) {
+        if (op->rc == ZKL_OK && !gate->warned) {
             gate->warned = 1;
 
             ngx_log_error(NGX_LOG_WARN, gate->worker->log, 0,
@@ -1102,29 +1005,24 @@ zkl_gate_get_handler(zkl_op_t *op)
                           (size_t) ZKL_ENTRY_LEN, entry, &gate->name);
         }
 
-        /* fall through */
-
-    case NGX_DONE:
         zkl_gate_remove(gate, entry);
-        break;
 
-    case NGX_BUSY:
-
-        /* the zone is full: the other entries wait, too */
-
-        gate->next = gate->nentries;
-        /* fall through */
-
-    default:
+    } else if (rc != NGX_OK) {
         gate->failed = 1;
-        break;
+
+        if (rc == NGX_BUSY) {
+
+            /* the zone is full: the other entries wait, too */
+
+            gate->next = gate->nentries;
+        }
     }
 
     zkl_gate_read(gate);
 }
 
 
-/* NGX_ABORT: no gateway has made the entry; NGX_DONE: the claim is gone. */
+/* NGX_DONE: the claim is gone, or no gateway has made the entry. */
 
 static ngx_int_t
 zkl_gate_entry_read(zkl_gate_t *gate, zkl_op_t *op, u_char *entry)
@@ -1141,13 +1039,13 @@ zkl_gate_entry_read(zkl_gate_t *gate, zkl_op_t *op, u_char *entry)
     }
 
     if (op->cut || zkl_gate_text_read(&op->reply, &lease) != NGX_OK) {
-        return NGX_ABORT;
+        return NGX_DONE;
     }
 
-    zkl_gate_entry(&lease.child.id, own);
+    zkl_gate_entry(lease.child.id, own);
 
     if (ngx_memcmp(own, entry, ZKL_ENTRY_LEN) != 0) {
-        return NGX_ABORT;
+        return NGX_DONE;
     }
 
     name.data = buf;
@@ -1177,24 +1075,18 @@ zkl_gate_text_read(ngx_str_t *text, zkl_lease_t *lease)
 
     lease->path.data = text->data;
 
-    p = ngx_strlchr(text->data, last, LF);
+    name = ngx_strlchr(text->data, last, LF);
+    p = name ? ngx_strlchr(++name, last, LF) : NULL;
+
     if (p == NULL) {
         return NGX_DECLINED;
     }
 
-    lease->path.len = p - text->data;
-    name = p + 1;
-
-    p = ngx_strlchr(name, last, LF);
-    if (p == NULL) {
-        return NGX_DECLINED;
-    }
-
+    lease->path.len = name - 1 - text->data;
     lease->cdata.data = p + 1;
     lease->cdata.len = last - lease->cdata.data;
 
-    if (lease->path.len > ZKL_PATH_MAX
-        || lease->cdata.len > ZKL_CLAIM_DATA_MAX
+    if (lease->cdata.len > ZKL_CLAIM_DATA_MAX
         || zkl_name_path_check((char *) text->data, lease->path.len) != NULL)
     {
         return NGX_DECLINED;
@@ -1232,7 +1124,7 @@ zkl_gate_claim_read(zkl_gate_t *gate, zkl_op_t *op, u_char *entry)
     (void) zkl_gate_text_read(&op->value, &lease);
 
     child = &lease.child;
-    zkl_gate_entry(&child->id, entry);
+    zkl_gate_entry(child->id, entry);
 
     if (child->mode == ZKL_MUTEX || child->mode == ZKL_WRITE) {
 
@@ -1269,7 +1161,7 @@ zkl_gate_claim_read(zkl_gate_t *gate, zkl_op_t *op, u_char *entry)
         || ngx_memcmp(data.gate, gate->name.data, ZKL_GATE_LEN) != 0
         || (child->mode == ZKL_NODE && !zkl_node_is(&child->id, op)))
     {
-        return NGX_ABORT;
+        return NGX_DONE;
     }
 
     return zkl_claim_inherit(gate->worker, &lease.path, child, &lease.cdata,
@@ -1351,49 +1243,24 @@ zkl_custody_listed(zkl_worker_t *worker, ngx_str_t *path)
     if (path->len == zkl_gates.len
         && ngx_memcmp(path->data, zkl_gates.data, path->len) == 0)
     {
-        zkl_custody_look(worker);
+        worker->unlisted = 1;
+        zkl_custody_sweep(worker);
     }
-}
-
-
-static void
-zkl_custody_look(zkl_worker_t *worker)
-{
-    zkl_op_t  *op;
-
-    worker->unlisted = 1;
-
-    if (worker->listing != NULL || !zkl_session_connected(worker->session)) {
-        return;
-    }
-
-    op = zkl_op_new(worker->session, ZKL_OP_LIST, &zkl_gates, NULL, NULL);
-    if (op == NULL) {
-        return;
-    }
-
-    op->watch = 1;
-    op->handler = zkl_custody_gates_handler;
-    op->data = worker;
-
-    worker->unlisted = 0;
-    worker->listing = op;
-
-    zkl_session_send(op);
 }
 
 
 static void
 zkl_custody_gates_handler(zkl_op_t *op)
 {
-    ngx_uint_t     n;
-    ngx_str_t      name, *names;
-    ngx_queue_t   *q, *next;
+    ngx_uint_t     i, n;
+    ngx_msec_t     wait;
+    ngx_str_t      name, *own, *names, *there, *dir;
+    ngx_queue_t   *q;
     zkl_gate_t    *gate;
     zkl_worker_t  *worker;
 
     worker = op->data;
-    worker->listing = NULL;
+    worker->listing = 0;
 
     if (op->rc != ZKL_OK) {
 
@@ -1406,108 +1273,92 @@ zkl_custody_gates_handler(zkl_op_t *op)
     names = op->children;
     n = op->nchildren;
 
-    if (n != 0) {
-        ngx_qsort(names, n, sizeof(ngx_str_t), zkl_custody_compare);
-    }
+    zkl_custody_sort(names, n);
 
     for (q = ngx_queue_head(&worker->gates);
          q != ngx_queue_sentinel(&worker->gates);
-         q = next)
+         q = ngx_queue_next(q))
     {
-        next = ngx_queue_next(q);
         gate = ngx_queue_data(q, zkl_gate_t, queue);
 
-        if (!zkl_custody_lists(names, n, gate->name.data, ZKL_GATE_LEN)) {
+        there = zkl_custody_lists(names, n, gate->name.data, ZKL_GATE_LEN);
+        dir = zkl_custody_lists(names, n, gate->name.data, ZKL_LEASES_LEN);
 
-            if (gate->state != ZKL_GATE_DUE && gate->state < ZKL_GATE_LEFT) {
-                zkl_gate_doubt(gate);
-            }
+        if (there == NULL && gate->state >= ZKL_GATE_NEW) {
+            zkl_gate_doubt(gate);
 
-            continue;
-        }
-
-        if (gate->state == ZKL_GATE_DUE && gate->op == NULL) {
-
+        } else if (there != NULL && gate->state == ZKL_GATE_DUE
+                   && gate->op == NULL)
+        {
             /* a session has taken the gate; this one, if an answer was lost */
 
             zkl_gate_state(gate, ZKL_GATE_LOOK);
-            continue;
-        }
 
-        if (!zkl_custody_lists(names, n, gate->name.data, ZKL_LEASES_LEN)) {
+        } else if (there != NULL && dir == NULL) {
 
             /* a client has removed the directory, with the entries */
 
             zkl_custody_unsure(gate);
+
+        } else if (there == NULL && dir == NULL && gate->state == ZKL_GATE_DUE
+                   && gate->op == NULL && ngx_queue_empty(&gate->claims))
+        {
+            /* the directory is gone, too: a create would delay its owner */
+
+            zkl_gate_state(gate, ZKL_GATE_GONE);
         }
     }
 
-    if (zkl_session_gated(worker->session, &name) == NGX_OK
-        && !zkl_custody_lists(names, n, name.data, name.len))
-    {
-        zkl_session_ungated(worker->session);
+    wait = ZKL_CUSTODY_LAST;
+
+    if (zkl_session_gated(worker->session, &name) == NGX_OK) {
+        own = zkl_custody_lists(names, n, name.data, name.len);
+
+        if (own == NULL) {
+            zkl_session_ungated(worker->session);
+
+        } else {
+            wait = ZKL_CUSTODY_FIRST + (own - names) * ZKL_CUSTODY_RANK;
+        }
     }
 
-    if (!worker->leaving) {
-        zkl_custody_found(worker, names, n);
+    /* the directories whose gates are gone */
+
+    for (i = 0; i < n && !worker->leaving; i++) {
+
+        if (names[i].len != ZKL_LEASES_LEN
+            || ngx_memcmp(names[i].data + ZKL_GATE_LEN, ZKL_LEASES,
+                          sizeof(ZKL_LEASES) - 1)
+               != 0
+            || zkl_custody_lists(names, n, names[i].data, ZKL_GATE_LEN) != NULL
+            || zkl_gate_find(worker, names[i].data) != NULL)
+        {
+            continue;
+        }
+
+        gate = zkl_gate_have(worker, names[i].data, ZKL_GATE_DUE);
+        if (gate == NULL) {
+            worker->unlisted = 1;
+            break;
+        }
+
+        gate->due += ngx_min(wait, ZKL_CUSTODY_LAST);
     }
 
     zkl_custody_sweep(worker);
 }
 
 
-/*
- * Finds the directories whose gates are gone.  The more gates there are before
- * the gate of this session, the longer this worker waits.
- */
-
 static void
-zkl_custody_found(zkl_worker_t *worker, ngx_str_t *names, ngx_uint_t n)
+zkl_custody_sort(ngx_str_t *names, ngx_uint_t n)
 {
-    ngx_uint_t   i;
-    ngx_msec_t   wait;
-    ngx_str_t    own;
-    zkl_gate_t  *gate;
-
-    wait = ZKL_CUSTODY_LAST;
-
-    if (zkl_session_gated(worker->session, &own) == NGX_OK) {
-        wait = ZKL_CUSTODY_FIRST;
-
-        for (i = 0; i < n; i++) {
-
-            if (names[i].len == ZKL_GATE_LEN
-                && ngx_memcmp(names[i].data, own.data, ZKL_GATE_LEN) < 0)
-            {
-                wait += ZKL_CUSTODY_RANK;
-            }
-        }
-    }
-
-    for (i = 0; i < n; i++) {
-
-        if (names[i].len != ZKL_LEASES_LEN
-            || ngx_memcmp(names[i].data + ZKL_GATE_LEN, ZKL_LEASES,
-                          sizeof(ZKL_LEASES) - 1)
-               != 0
-            || zkl_custody_lists(names, n, names[i].data, ZKL_GATE_LEN)
-            || zkl_gate_find(worker, names[i].data) != NULL)
-        {
-            continue;
-        }
-
-        gate = zkl_gate_new(worker, names[i].data, ZKL_GATE_DUE);
-        if (gate == NULL) {
-            worker->unlisted = 1;
-            return;
-        }
-
-        gate->due += ngx_min(wait, ZKL_CUSTODY_LAST);
+    if (n != 0) {
+        ngx_qsort(names, n, sizeof(ngx_str_t), zkl_custody_compare);
     }
 }
 
 
-static ngx_uint_t
+static ngx_str_t *
 zkl_custody_lists(ngx_str_t *names, ngx_uint_t n, const u_char *name,
     size_t len)
 {
@@ -1516,22 +1367,18 @@ zkl_custody_lists(ngx_str_t *names, ngx_uint_t n, const u_char *name,
     key.data = (u_char *) name;
     key.len = len;
 
-    return n != 0
-           && bsearch(&key, names, n, sizeof(ngx_str_t), zkl_custody_compare)
-              != NULL;
+    return n ? bsearch(&key, names, n, sizeof(ngx_str_t), zkl_custody_compare)
+             : NULL;
 }
 
 
 static int ngx_libc_cdecl
 zkl_custody_compare(const void *one, const void *two)
 {
-    int               rc;
     const ngx_str_t  *a, *b;
 
     a = one;
     b = two;
 
-    rc = ngx_memcmp(a->data, b->data, ngx_min(a->len, b->len));
-
-    return (rc != 0) ? rc : (a->len > b->len) - (a->len < b->len);
+    return ngx_memn2cmp(a->data, b->data, a->len, b->len);
 }

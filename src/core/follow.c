@@ -42,14 +42,12 @@ static void zkl_followed_list(zkl_followed_t *followed);
 static void zkl_followed_timer_handler(ngx_event_t *ev);
 static void zkl_followed_look(zkl_followed_t *followed, zkl_op_e type);
 static void zkl_followed_handler(zkl_op_t *op);
-static void zkl_followed_again(zkl_followed_t *followed);
 static void zkl_followed_tell(zkl_followed_t *followed);
 
 
 ngx_int_t
 zkl_follow(zkl_worker_t *worker, ngx_str_t *path, zkl_follow_t *follow)
 {
-    ngx_uint_t       first;
     zkl_followed_t  *followed;
 
     followed = zkl_followed_find(worker, path);
@@ -61,6 +59,7 @@ zkl_follow(zkl_worker_t *worker, ngx_str_t *path, zkl_follow_t *follow)
         }
 
         followed->worker = worker;
+        followed->node = follow->node;
         followed->sn.str.len = path->len;
         followed->sn.str.data = (u_char *) followed + sizeof(zkl_followed_t);
         ngx_memcpy(followed->sn.str.data, path->data, path->len);
@@ -73,19 +72,14 @@ zkl_follow(zkl_worker_t *worker, ngx_str_t *path, zkl_follow_t *follow)
         followed->timer.cancelable = 1;
 
         ngx_rbtree_insert(&worker->followed, &followed->sn.node);
-    }
 
-    first = ngx_queue_empty(&followed->follows);
+        /* a later follower waits for the same watch */
+
+        zkl_followed_list(followed);
+    }
 
     follow->followed = followed;
     ngx_queue_insert_tail(&followed->follows, &follow->queue);
-
-    /* a later follower waits for the same watch */
-
-    if (first) {
-        followed->node = follow->node;
-        zkl_followed_list(followed);
-    }
 
     return NGX_OK;
 }
@@ -114,14 +108,11 @@ zkl_unfollow(zkl_follow_t *follow)
 static zkl_followed_t *
 zkl_followed_find(zkl_worker_t *worker, ngx_str_t *path)
 {
-    uint32_t  hash;
-
-    hash = ngx_crc32_long(path->data, path->len);
-
     /* the node is the first member */
 
-    return (zkl_followed_t *) ngx_str_rbtree_lookup(&worker->followed, path,
-                                                    hash);
+    return (zkl_followed_t *)
+           ngx_str_rbtree_lookup(&worker->followed, path,
+                                 ngx_crc32_long(path->data, path->len));
 }
 
 
@@ -171,11 +162,7 @@ zkl_followed_list(zkl_followed_t *followed)
 static void
 zkl_followed_timer_handler(ngx_event_t *ev)
 {
-    zkl_followed_t  *followed;
-
-    followed = ngx_queue_data(ev, zkl_followed_t, timer);
-
-    zkl_followed_list(followed);
+    zkl_followed_list(ngx_queue_data(ev, zkl_followed_t, timer));
 }
 
 
@@ -187,7 +174,7 @@ zkl_followed_look(zkl_followed_t *followed, zkl_op_e type)
     op = zkl_op_new(followed->worker->session, type, &followed->sn.str, NULL,
                     NULL);
     if (op == NULL) {
-        zkl_followed_again(followed);
+        ngx_add_timer(&followed->timer, ZKL_FOLLOWED_AGAIN);
         return;
     }
 
@@ -228,21 +215,13 @@ zkl_followed_handler(zkl_op_t *op)
         zkl_followed_list(followed);
 
     } else if (!op->watch || (op->rc != ZKL_OK && op->rc != ZKL_NO_NODE)) {
-        zkl_followed_again(followed);
+
+        /* there are too many watches, or the list has failed */
+
+        ngx_add_timer(&followed->timer, ZKL_FOLLOWED_AGAIN);
     }
 
     zkl_followed_tell(followed);
-}
-
-
-/* There are too many watches, or no memory: lists again in a second. */
-
-static void
-zkl_followed_again(zkl_followed_t *followed)
-{
-    if (!followed->timer.timer_set) {
-        ngx_add_timer(&followed->timer, ZKL_FOLLOWED_AGAIN);
-    }
 }
 
 

@@ -19,8 +19,8 @@
 
 static void zkl_journal_ended(void *data, uint32_t record, zkl_cell_t *cell,
     ngx_msec_t held);
-static void zkl_journal_cdata(zkl_journal_t *line, zkl_claim_t *claim);
-static u_char *zkl_journal_find(u_char *p, u_char *last, const char *text);
+static void zkl_journal_line(zkl_worker_t *worker, zkl_journal_e event,
+    zkl_cell_t *cell, zkl_claim_t *claim, ngx_msec_t time);
 
 
 void
@@ -37,30 +37,16 @@ zkl_journal_open(zkl_worker_t *worker, zkl_journal_pt journal, void *data)
 void
 zkl_journal_claim(zkl_claim_t *claim, zkl_journal_e event)
 {
-    zkl_worker_t   *worker;
-    zkl_journal_t   line;
+    zkl_worker_t  *worker;
 
     worker = claim->lock->worker;
 
-    if (worker->journal == NULL) {
-        return;
+    if (worker->journal != NULL) {
+        zkl_journal_line(worker, event, claim->cell, claim,
+                         claim->granted - claim->started);
     }
-
-    ngx_memzero(&line, sizeof(zkl_journal_t));
-
-    line.event = event;
-    line.path = claim->lock->sn.str;
-    line.mode = claim->entry.mode;
-    line.fencing = zkl_fencing_token(claim->czxid, claim->index);
-    line.time = claim->granted - claim->started;
-
-    zkl_journal_cdata(&line, claim);
-
-    worker->journal(worker->data, &line);
 }
 
-
-/* The lock's path is in the record, because a claim may have no lock here. */
 
 static void
 zkl_journal_ended(void *data, uint32_t record, zkl_cell_t *cell,
@@ -68,23 +54,45 @@ zkl_journal_ended(void *data, uint32_t record, zkl_cell_t *cell,
 {
     zkl_worker_t  *worker = data;
 
-    zkl_claim_t    *claim;
-    zkl_journal_t   line;
+    zkl_journal_line(worker, ZKL_JOURNAL_ENDED, cell, worker->claims[record],
+                     held);
+}
+
+
+/*
+ * The cell tells of the claim, because a claim may have no lock here.  claim,
+ * the worker's claim with that record, may be NULL.
+ */
+
+static void
+zkl_journal_line(zkl_worker_t *worker, zkl_journal_e event, zkl_cell_t *cell,
+    zkl_claim_t *claim, ngx_msec_t time)
+{
+    zkl_journal_t     line;
+    zkl_claim_data_t  cdata;
 
     ngx_memzero(&line, sizeof(zkl_journal_t));
 
-    line.event = ZKL_JOURNAL_ENDED;
+    line.event = event;
     line.path.data = cell->path;
     line.path.len = cell->path_len;
     line.mode = cell->mode;
     line.fencing = zkl_fencing_token(cell->czxid, cell->index);
-    line.time = held;
-    line.reason = zkl_journal_reason(cell->ending);
+    line.time = time;
 
-    claim = worker->claims[record];
+    if (event == ZKL_JOURNAL_ENDED) {
+        line.reason = zkl_journal_reason(cell->ending);
+    }
 
     if (claim != NULL) {
-        zkl_journal_cdata(&line, claim);
+        zkl_claim_data_read(&cdata, (char *) claim->cdata, claim->cdata_len);
+
+        line.owner.data = (u_char *) cdata.owner;
+        line.owner.len = cdata.owner_len;
+        line.from.data = (u_char *) cdata.from;
+        line.from.len = cdata.from_len;
+        line.request.data = claim->request;
+        line.request.len = claim->request_len;
     }
 
     worker->journal(worker->data, &line);
@@ -94,78 +102,11 @@ zkl_journal_ended(void *data, uint32_t record, zkl_cell_t *cell,
 const char *
 zkl_journal_reason(zkl_ending_e ending)
 {
-    switch (ending) {
+    static const char  *const reasons[] = {
+        "deleted", "released", "expired", "broken", "session"
+    };
 
-    case ZKL_ENDING_RELEASED:
-        return "released";
-
-    case ZKL_ENDING_EXPIRED:
-        return "expired";
-
-    case ZKL_ENDING_BROKEN:
-        return "broken";
-
-    case ZKL_ENDING_LOST:
-        return "session";
-
-    default:
-        return "deleted";
-    }
-}
-
-
-/*
- * The owner is the first line of the claim data, and the address a member in
- * front of the client's data: found here without reading the JSON, because each
- * grant and each end has a line.
- */
-
-static void
-zkl_journal_cdata(zkl_journal_t *line, zkl_claim_t *claim)
-{
-    u_char  *p, *q, *last;
-
-    last = claim->cdata + claim->cdata_len;
-
-    p = ngx_strlchr(claim->cdata, last, '\n');
-
-    if (p != NULL) {
-        line->owner.data = claim->cdata;
-        line->owner.len = p - claim->cdata;
-
-        p = zkl_journal_find(p, last, "\"from\":\"");
-        q = zkl_journal_find(claim->cdata + line->owner.len, last,
-                             "\"data\":");
-
-        if (p != NULL && (q == NULL || p < q)) {
-            q = ngx_strlchr(p, last, '"');
-
-            line->from.data = p;
-            line->from.len = q ? q - p : 0;
-        }
-    }
-
-    line->request.data = claim->request;
-    line->request.len = claim->request_len;
-}
-
-
-/* The end of text between p and last, or NULL. */
-
-static u_char *
-zkl_journal_find(u_char *p, u_char *last, const char *text)
-{
-    size_t  len;
-
-    len = ngx_strlen(text);
-
-    for ( /* void */ ; last - p >= (ptrdiff_t) len; p++) {
-        if (*p == '"' && ngx_strncmp(p, text, len) == 0) {
-            return p + len;
-        }
-    }
-
-    return NULL;
+    return reasons[ending <= ZKL_ENDING_LOST ? ending : ZKL_ENDING_UNKNOWN];
 }
 
 
@@ -211,7 +152,7 @@ zkl_journal_deleted(zkl_call_t *call)
     line.path = call->path;
     line.mode = call->token.mode;
     line.fencing = call->fencing;
-    line.reason = (call->type == ZKL_BREAK) ? "broken" : "released";
+    line.reason = call->forced ? "broken" : "released";
     line.owner = call->owner;
 
     call->worker->journal(call->worker->data, &line);

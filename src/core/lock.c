@@ -53,21 +53,11 @@
 /* claims that are learned from the sequence index at a time */
 #define ZKL_LEARN               256
 
-/* a child of the lock's znode, between a list and the merge */
-
-typedef struct {
-    ngx_str_t                   name;
-    zkl_id_t                    id;
-    zkl_origin_e                origin;
-} zkl_seen_t;
-
 /* siblings' claims that stay in the view of a lock without own claims */
 #define ZKL_KIN                 8
 
 
 static void zkl_lock_unpost(zkl_lock_t *lock);
-static ngx_int_t zkl_lock_read(zkl_lock_t *lock, zkl_op_t **under_way,
-    zkl_op_e type, ngx_str_t *name, ngx_uint_t watch, zkl_op_pt handler);
 static void zkl_lock_resolve(zkl_lock_t *lock);
 static ngx_int_t zkl_lock_step(zkl_lock_t *lock);
 static ngx_int_t zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter);
@@ -77,7 +67,8 @@ static void zkl_lock_gap_handler(zkl_subscription_t *sub);
 static void zkl_lock_list_handler(zkl_op_t *op);
 static ngx_int_t zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op);
 static ngx_uint_t zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name,
-    zkl_observed_t *observed, zkl_seen_t *seen);
+    zkl_observed_t *observed);
+static uint64_t zkl_lock_who(zkl_child_t *child, ngx_str_t *name);
 static zkl_entry_t *zkl_lock_make_other(void *data, zkl_observed_t *observed);
 static void zkl_lock_gone(void *data, zkl_entry_t *entry);
 static size_t zkl_lock_bottom(zkl_lock_t *lock);
@@ -88,8 +79,6 @@ static void zkl_lock_watch_parent_handler(zkl_op_t *op);
 static void zkl_lock_bumped(zkl_lock_t *lock);
 static void zkl_lock_tell_bumped(zkl_lock_t *lock);
 static void zkl_lock_reread_handler(ngx_event_t *ev);
-static zkl_other_t *zkl_lock_other(zkl_lock_t *lock, zkl_origin_e origin,
-    zkl_id_t *id, ngx_str_t *name);
 static ngx_int_t zkl_lock_watch(zkl_lock_t *lock, zkl_other_t *other);
 static ngx_uint_t zkl_lock_trusts(zkl_record_t *record);
 static void zkl_lock_watch_handler(zkl_op_t *op);
@@ -103,13 +92,11 @@ static ngx_uint_t zkl_lock_rest(zkl_lock_t *lock);
 zkl_lock_t *
 zkl_lock_find(zkl_worker_t *worker, ngx_str_t *path)
 {
-    uint32_t  hash;
-
-    hash = ngx_crc32_long(path->data, path->len);
-
     /* the node is the first member */
 
-    return (zkl_lock_t *) ngx_str_rbtree_lookup(&worker->locks, path, hash);
+    return (zkl_lock_t *)
+           ngx_str_rbtree_lookup(&worker->locks, path,
+                                 ngx_crc32_long(path->data, path->len));
 }
 
 
@@ -137,7 +124,6 @@ zkl_lock_get(zkl_worker_t *worker, ngx_str_t *path)
 
     zkl_worker_timer(worker, &lock->soon, zkl_lock_soon_handler);
     lock->gap.handler = zkl_lock_gap_handler;
-    lock->missing = -1;
 
     zkl_worker_timer(worker, &lock->reread, zkl_lock_reread_handler);
     lock->reread.cancelable = 1;
@@ -294,7 +280,6 @@ zkl_lock_run(zkl_worker_t *worker)
         if (!lock->view.watched && lock->nclaims == 0 && lock->nops == 0
             && !lock->posted)
         {
-            worker->nidle--;
             zkl_lock_discard(lock);
         }
     }
@@ -313,7 +298,6 @@ zkl_lock_run(zkl_worker_t *worker)
             break;
         }
 
-        worker->nidle--;
         zkl_lock_discard(lock);
     }
 
@@ -332,13 +316,6 @@ zkl_lock_reap(zkl_worker_t *worker)
 
         ngx_free(ngx_queue_data(q, zkl_claim_t, queue));
     }
-}
-
-
-void
-zkl_lock_op_begin(zkl_lock_t *lock)
-{
-    lock->nops++;
 }
 
 
@@ -369,12 +346,7 @@ zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim))
 }
 
 
-/*
- * Reads the lock's znode or a child, unless such a read is under way; handler
- * calls zkl_lock_op_end().  NGX_ERROR: no memory.
- */
-
-static ngx_int_t
+ngx_int_t
 zkl_lock_read(zkl_lock_t *lock, zkl_op_t **under_way, zkl_op_e type,
     ngx_str_t *name, ngx_uint_t watch, zkl_op_pt handler)
 {
@@ -395,7 +367,7 @@ zkl_lock_read(zkl_lock_t *lock, zkl_op_t **under_way, zkl_op_e type,
 
     *under_way = op;
 
-    zkl_lock_op_begin(lock);
+    lock->nops++;
     zkl_session_send(op);
 
     return NGX_OK;
@@ -457,70 +429,20 @@ zkl_lock_session_over(zkl_lock_t *lock)
 }
 
 
-ngx_uint_t
-zkl_lock_shut(zkl_lock_t *lock)
-{
-    ngx_uint_t    n;
-    ngx_queue_t  *q, *next;
-
-    n = 0;
-
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        n += zkl_claim_shut(ngx_queue_data(q, zkl_claim_t, queue));
-    }
-
-    return n;
-}
-
-
-ngx_uint_t
-zkl_lock_holds(zkl_lock_t *lock, ngx_uint_t durable)
-{
-    ngx_queue_t  *q;
-    zkl_claim_t  *claim;
-
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims);
-         q = ngx_queue_next(q))
-    {
-        claim = ngx_queue_data(q, zkl_claim_t, queue);
-
-        if ((claim->state == ZKL_HELD
-             && (durable || claim->lasting != ZKL_DURABLE))
-            || claim->state == ZKL_EXPIRING)
-        {
-            return 1;
-        }
-    }
-
-    return 0;
-}
-
-
 void
 zkl_lock_discard(zkl_lock_t *lock)
 {
-    ngx_queue_t  *q;
+    lock->worker->nidle -= (lock->nclaims == 0);
 
     zkl_view_forget(&lock->view, zkl_lock_gone, lock);
     zkl_view_free(&lock->view);
 
-    while (!ngx_queue_empty(&lock->claims)) {
-        q = ngx_queue_head(&lock->claims);
-        ngx_queue_remove(q);
-
-        zkl_claim_discard(ngx_queue_data(q, zkl_claim_t, queue));
-    }
-
+    zkl_lock_tell(lock, zkl_claim_discard);
     zkl_lock_unpost(lock);
 
     if (lock->soon.timer_set) {
         ngx_del_timer(&lock->soon);
-        zkl_worker_unsubscribe(lock->worker, &lock->gap);
+        zkl_worker_unsubscribe(&lock->gap);
     }
 
     if (lock->reread.timer_set) {
@@ -553,7 +475,7 @@ zkl_lock_sweep(zkl_lock_t *lock)
     others = 0;
     listeners = 0;
 
-    for  (entry = zkl_view_first(&lock->view);
+    for (entry = zkl_view_first(&lock->view);
          entry != NULL;
          entry = zkl_view_after(&lock->view, entry))
     {
@@ -609,7 +531,7 @@ zkl_lock_sweep(zkl_lock_t *lock)
             break;
         }
 
-        zkl_claim_sweep(claim);
+        zkl_claim_proceed(claim);
     }
 
     zkl_lock_post(lock);
@@ -848,11 +770,14 @@ zkl_lock_step(zkl_lock_t *lock)
 ngx_uint_t
 zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry)
 {
-    zkl_entry_t  *first;
-    zkl_other_t  *other;
-    zkl_record_t  record;
+    zkl_entry_t    *first;
+    zkl_other_t    *other;
+    zkl_record_t    record;
+    zkl_verdict_e   verdict;
 
-    if (!zkl_view_conflict(&lock->view, entry)) {
+    verdict = zkl_view_conflict(&lock->view, entry);
+
+    if (verdict == ZKL_NOTHING) {
         return 0;
     }
 
@@ -870,7 +795,7 @@ zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry)
         return 0;
     }
 
-    if (!zkl_view_begins(&lock->view)) {
+    if (verdict != ZKL_VIEW_CONFLICT) {
         return 0;
     }
 
@@ -881,13 +806,12 @@ zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry)
     /* the watch may not have told of the end yet */
 
     if (first->origin == ZKL_FOREIGN) {
-        return first->watched && other->watch == NULL;
+        return other->watch == NULL;
     }
 
-    return first->watched
-           && zkl_record_read(lock->worker->zone, &other->id, &lock->sn.str,
-                              &record)
-              == ZKL_FOUND
+    return zkl_record_read(lock->worker->zone, &other->id, &lock->sn.str,
+                           &record)
+           == ZKL_FOUND
            && record.state != ZKL_RECORD_ENDED
            && zkl_lock_trusts(&record);
 }
@@ -901,28 +825,24 @@ zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry)
 void
 zkl_lock_look_first(zkl_lock_t *lock, zkl_entry_t *entry)
 {
-    zkl_entry_t  *first;
+    zkl_other_t    *first;
+    zkl_verdict_e   verdict;
 
-    while (zkl_view_conflict(&lock->view, entry)) {
+    do {
+        verdict = zkl_view_conflict(&lock->view, entry);
+        first = (zkl_other_t *) zkl_view_first(&lock->view);
 
         /* the answer settles the conflict */
 
-        lock->resolve = 1;
+        lock->resolve |= (verdict != ZKL_NOTHING);
 
-        first = zkl_view_first(&lock->view);
-
-        if (!zkl_view_begins(&lock->view)) {
+        if (verdict == ZKL_COMPLETE) {
             zkl_lock_list(lock);
-            return;
         }
 
-        if (first->origin == ZKL_LOCAL || first->watched
-            || zkl_lock_watch(lock, (zkl_other_t *) first) != NGX_OK)
-        {
-            /* without a watch the conflict is known when the queue moves on */
-            return;
-        }
-    }
+        /* without a watch the conflict is known when the queue moves on */
+
+    } while (verdict == ZKL_WATCH && zkl_lock_watch(lock, first) == NGX_OK);
 }
 
 
@@ -1001,7 +921,7 @@ zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter)
         }
 
         if (rc == NGX_AGAIN) {
-            zkl_lock_op_begin(lock);
+            lock->nops++;
 
             zkl_worker_subscribe(lock->worker, &lock->gap, record);
             ngx_add_timer(&lock->soon, ZKL_SOON);
@@ -1028,11 +948,12 @@ zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter)
 static ngx_int_t
 zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter)
 {
-    int64_t       seq;
-    ngx_int_t     rc;
-    zkl_claim_t  *claim;
-    zkl_other_t  *other;
-    zkl_record_t  record;
+    int64_t          seq;
+    ngx_int_t        rc;
+    zkl_claim_t     *claim;
+    zkl_entry_t     *entry;
+    zkl_record_t     record;
+    zkl_observed_t   observed;
 
     claim = zkl_claim_of(waiter);
     seq = lock->view.complete_through + 1;
@@ -1062,16 +983,20 @@ zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter)
         return NGX_DECLINED;
     }
 
-    other = zkl_lock_other(lock, ZKL_SIBLING, &record.id, NULL);
-    if (other == NULL) {
+    ngx_memzero(&observed, sizeof(zkl_observed_t));
+    observed.origin = ZKL_SIBLING;
+    observed.id = record.id;
+
+    entry = zkl_lock_make_other(lock, &observed);
+    if (entry == NULL) {
         return NGX_AGAIN;
     }
 
-    other->entry.seq = seq;
-    other->entry.mode = record.mode;
-    other->entry.who = zkl_name_who(&record.id);
+    entry->seq = seq;
+    entry->mode = record.mode;
+    entry->who = zkl_name_who(&record.id);
 
-    zkl_view_learn(&lock->view, &other->entry);
+    zkl_view_learn(&lock->view, entry);
 
     return NGX_OK;
 }
@@ -1084,7 +1009,7 @@ zkl_lock_soon_handler(ngx_event_t *ev)
 
     lock = ngx_queue_data(ev, zkl_lock_t, soon);
 
-    zkl_worker_unsubscribe(lock->worker, &lock->gap);
+    zkl_worker_unsubscribe(&lock->gap);
 
     zkl_lock_op_end(lock);
     zkl_lock_post(lock);
@@ -1174,34 +1099,17 @@ zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op)
     int              rc;
     ngx_uint_t       i, n;
     zkl_observed_t  *children;
-    zkl_seen_t      *seen;
 
-    n = op->nchildren;
-
-    children = ngx_alloc((n + 1) * (sizeof(zkl_observed_t)
-                                    + sizeof(zkl_seen_t)),
+    children = ngx_alloc((op->nchildren + 1) * sizeof(zkl_observed_t),
                          lock->worker->log);
     if (children == NULL) {
         return NGX_ERROR;
     }
 
-    seen = (zkl_seen_t *) (children + n + 1);
-
     lock->mixed = 0;
 
     for (i = 0, n = 0; i < op->nchildren; i++) {
-
-        if (!zkl_lock_observe(lock, &op->children[i], &children[n], &seen[n])) {
-            continue;
-        }
-
-        if (children[n].entry == NULL && !children[n].gone
-            && seen[n].origin == ZKL_FOREIGN)
-        {
-            lock->mixed = 1;
-        }
-
-        n++;
+        n += zkl_lock_observe(lock, &op->children[i], &children[n]);
     }
 
     if (lock->node) {
@@ -1225,51 +1133,39 @@ zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op)
  */
 
 static ngx_uint_t
-zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed,
-    zkl_seen_t *seen)
+zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed)
 {
     zkl_child_t    child;
     zkl_claim_t   *claim;
     zkl_found_e    found;
-    zkl_worker_t  *worker;
     zkl_record_t   record;
 
     if (zkl_name_child_read(&child, (char *) name->data, name->len) != 0) {
         return 0;
     }
 
-    worker = lock->worker;
-
     ngx_memzero(observed, sizeof(zkl_observed_t));
     observed->seq = child.seq;
     observed->mode = child.mode;
-    observed->data = seen;
+    observed->who = zkl_lock_who(&child, name);
+    observed->data = name;
+    observed->origin = ZKL_FOREIGN;
+    observed->id = child.id;
 
-    seen->name = *name;
-    seen->id = child.id;
-    seen->origin = ZKL_FOREIGN;
-
-    if (!child.has_id) {
-        observed->who = (uint64_t) ngx_crc32_long(name->data, name->len) << 32
-                        ^ ngx_hash_key(name->data, name->len);
-        return 1;
-    }
-
-    /* a rename does not change the id of a claim */
-
-    observed->who = zkl_name_who(&child.id);
-
-    claim = zkl_claim_find(worker, &child.id, &lock->sn.str);
+    claim = child.has_id
+            ? zkl_claim_find(lock->worker, &child.id, &lock->sn.str) : NULL;
+    found = ZKL_FOUND_NOTHING;
 
     if (claim != NULL) {
         zkl_claim_observed(claim, observed);
-        return 1;
+
+    } else if (child.has_id) {
+        found = zkl_record_read(lock->worker->zone, &child.id, &lock->sn.str,
+                                &record);
     }
 
-    found = zkl_record_read(worker->zone, &child.id, &lock->sn.str, &record);
-
     if (found == ZKL_FOUND && (record.seq == child.seq || record.seq == -1)) {
-        seen->origin = ZKL_SIBLING;
+        observed->origin = ZKL_SIBLING;
         observed->mode = record.mode;
         observed->gone = (record.state == ZKL_RECORD_ENDED);
 
@@ -1280,23 +1176,58 @@ zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed,
         observed->gone = 1;
     }
 
+    lock->mixed |= (observed->origin == ZKL_FOREIGN && observed->entry == NULL
+                    && !observed->gone);
+
     return 1;
 }
 
+
+/* A rename does not change the id of a claim, nor who the claim is. */
+
+static uint64_t
+zkl_lock_who(zkl_child_t *child, ngx_str_t *name)
+{
+    if (child->has_id) {
+        return zkl_name_who(&child->id);
+    }
+
+    return (uint64_t) ngx_crc32_long(name->data, name->len) << 32
+           ^ ngx_hash_key(name->data, name->len);
+}
+
+
+/*
+ * Makes a foreign claim with a name, which is copied, or a sibling's claim with
+ * an id; the claim is not in the view yet.  NULL: no memory.
+ */
 
 static zkl_entry_t *
 zkl_lock_make_other(void *data, zkl_observed_t *observed)
 {
     zkl_lock_t  *lock = data;
 
-    zkl_seen_t   *seen;
+    size_t        len;
+    ngx_str_t    *name;
     zkl_other_t  *other;
 
-    seen = observed->data;
+    name = observed->data;
+    len = (observed->origin == ZKL_FOREIGN) ? name->len : 0;
 
-    other = zkl_lock_other(lock, seen->origin, &seen->id, &seen->name);
+    other = ngx_calloc(sizeof(zkl_other_t) + len, lock->worker->log);
     if (other == NULL) {
         return NULL;
+    }
+
+    other->lock = lock;
+    other->sub.handler = zkl_lock_sub_handler;
+    other->entry.origin = observed->origin;
+    other->id = observed->id;
+
+    if (len != 0) {
+        other->name.len = len;
+        other->name.data = (u_char *) other + sizeof(zkl_other_t);
+        ngx_memcpy(other->name.data, name->data, len);
     }
 
     if (observed->misnumbered
@@ -1305,8 +1236,7 @@ zkl_lock_make_other(void *data, zkl_observed_t *observed)
         ngx_log_error(NGX_LOG_WARN, lock->worker->log, 0,
                       "\"%V\" in \"%V\" has a number that ZooKeeper has not "
                       "given: somebody made the znode by name, and it blocks "
-                      "all claims until it is deleted", &seen->name,
-                      &lock->sn.str);
+                      "all claims until it is deleted", name, &lock->sn.str);
     }
 
     return &other->entry;
@@ -1398,7 +1328,7 @@ zkl_lock_make_step(zkl_lock_t *lock, size_t len)
     op->handler = zkl_lock_make_handler;
     op->data = lock;
 
-    zkl_lock_op_begin(lock);
+    lock->nops++;
     zkl_session_send(op);
 }
 
@@ -1451,7 +1381,7 @@ zkl_lock_make_handler(zkl_op_t *op)
 
     case ZKL_UNSUPPORTED:
 
-        if (!lock->worker->persistent) {
+        if (op->type == ZKL_OP_CONTAINER) {
             lock->worker->persistent = 1;
             zkl_lock_make_step(lock, len);
             break;
@@ -1750,8 +1680,6 @@ zkl_lock_reread_handler(ngx_event_t *ev)
 void
 zkl_lock_claim_changed(zkl_lock_t *lock, ngx_str_t *name, ngx_uint_t deleted)
 {
-    u_char        buf[ZKL_CLAIM_MAX];
-    ngx_str_t     watched;
     zkl_child_t   child;
     zkl_entry_t  *entry;
     zkl_claim_t  *claim;
@@ -1769,21 +1697,10 @@ zkl_lock_claim_changed(zkl_lock_t *lock, ngx_str_t *name, ngx_uint_t deleted)
         }
     }
 
-    entry = NULL;
-
-    for ( ;; ) {
-        entry = zkl_view_watched(&lock->view, child.seq, entry);
-        if (entry == NULL) {
-            return;
-        }
-
-        zkl_lock_name(entry, &watched, buf);
-
-        if (watched.len == name->len
-            && ngx_memcmp(watched.data, name->data, name->len) == 0)
-        {
-            break;
-        }
+    entry = zkl_view_watched(&lock->view, child.seq, child.mode,
+                             zkl_lock_who(&child, name));
+    if (entry == NULL) {
+        return;
     }
 
     if (deleted && entry->origin == ZKL_FOREIGN) {
@@ -1806,40 +1723,6 @@ zkl_lock_claim_changed(zkl_lock_t *lock, ngx_str_t *name, ngx_uint_t deleted)
  * of a foreign claim.  If the zone cannot tell, because the worker is dead or
  * stopped, the sibling's claim becomes foreign, and is never a sibling's again.
  */
-
-
-/*
- * Makes a foreign claim with a name, which is copied, or a sibling's claim with
- * an id; the claim is not in the view yet.  NULL: no memory.
- */
-
-static zkl_other_t *
-zkl_lock_other(zkl_lock_t *lock, zkl_origin_e origin, zkl_id_t *id,
-    ngx_str_t *name)
-{
-    size_t        len;
-    zkl_other_t  *other;
-
-    len = (origin == ZKL_FOREIGN) ? name->len : 0;
-
-    other = ngx_calloc(sizeof(zkl_other_t) + len, lock->worker->log);
-    if (other == NULL) {
-        return NULL;
-    }
-
-    other->lock = lock;
-    other->sub.handler = zkl_lock_sub_handler;
-    other->entry.origin = origin;
-    other->id = *id;
-
-    if (len != 0) {
-        other->name.len = len;
-        other->name.data = (u_char *) other + sizeof(zkl_other_t);
-        ngx_memcpy(other->name.data, name->data, len);
-    }
-
-    return other;
-}
 
 
 /*
@@ -2068,7 +1951,7 @@ zkl_lock_unwatch(zkl_other_t *other)
         other->lock->watching--;
     }
 
-    zkl_worker_unsubscribe(other->lock->worker, &other->sub);
+    zkl_worker_unsubscribe(&other->sub);
 }
 
 
@@ -2080,7 +1963,7 @@ zkl_lock_prune(zkl_lock_t *lock)
     zkl_other_t  *other;
     zkl_record_t  record;
 
-    for  (entry = zkl_view_first(&lock->view); entry != NULL; entry = next)
+    for (entry = zkl_view_first(&lock->view); entry != NULL; entry = next)
     {
         next = zkl_view_after(&lock->view, entry);
 
@@ -2120,7 +2003,7 @@ zkl_lock_rest(zkl_lock_t *lock)
 
     n = 0;
 
-    for  (entry = zkl_view_first(&lock->view);
+    for (entry = zkl_view_first(&lock->view);
          entry != NULL && n++ < ZKL_KIN;
          entry = zkl_view_after(&lock->view, entry))
     {

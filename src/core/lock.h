@@ -169,8 +169,7 @@ void zkl_lock_run(zkl_worker_t *worker);
 /* Frees the claims that have left: the turn, or the process, ends. */
 void zkl_lock_reap(zkl_worker_t *worker);
 
-/* An operation of the lock begins or ends. */
-void zkl_lock_op_begin(zkl_lock_t *lock);
+/* An operation of the lock, which lock->nops counts, has ended. */
 void zkl_lock_op_end(zkl_lock_t *lock);
 
 /* A claim was created: the claim joins the view, under the parent watch. */
@@ -223,16 +222,6 @@ void zkl_lock_changed(zkl_lock_t *lock, ngx_uint_t deleted);
 void zkl_lock_claim_changed(zkl_lock_t *lock, ngx_str_t *name,
     ngx_uint_t deleted);
 
-/* Refuses the clients that wait or listen; returns how many. */
-ngx_uint_t zkl_lock_shut(zkl_lock_t *lock);
-
-/*
- * Whether a claim is held, or may be held because another gateway may have
- * renewed the lease or told of the grant.  Without durable, held claims that
- * are durable do not count, because a durable claim needs no session.
- */
-ngx_uint_t zkl_lock_holds(zkl_lock_t *lock, ngx_uint_t durable);
-
 /*
  * The name of a claim's znode: a part of the entry, or written to buf
  * (ZKL_CLAIM_MAX).
@@ -248,6 +237,13 @@ void zkl_lock_sweep(zkl_lock_t *lock);
 
 /* For the other files of core. */
 
+
+/*
+ * Reads the lock's znode or a child, unless such a read is under way; handler
+ * calls zkl_lock_op_end().  NGX_ERROR: no memory.
+ */
+ngx_int_t zkl_lock_read(zkl_lock_t *lock, zkl_op_t **under_way, zkl_op_e type,
+    ngx_str_t *name, ngx_uint_t watch, zkl_op_pt handler);
 
 /* Calls tell for each claim; tell may end that claim. */
 void zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim));

@@ -20,13 +20,13 @@
  * refused at once.  The questions about a root share the lists of the root
  * (zk/turns.c), and the looks at a lock (call.c).
  *
- * Everything here runs on the event loop.  names->op and the `call` of each
- * look are NULL unless under way; named and found are NULL until the root was
- * listed.  All are left when names is freed, and when the search begins again
- * because the list of the root had no answer.  A question without a turn waits
- * in worker->searches.  The timer of the first is posted when another question
- * gets its turns or ends, and when ZooKeeper answers again.  The timer also
- * looks whether ZooKeeper answers, and whether the time is over.
+ * Everything here runs on the event loop.  names->op and the look at each name
+ * are NULL unless under way; named and found are NULL until the root is listed.
+ * All are left when names is freed.  If the list of the root had no answer the
+ * root is listed again.  A question without a turn waits in worker->searches.
+ * The timer of the first is posted when another question gets its turns or
+ * ends, and when ZooKeeper answers again.  The timer also looks whether
+ * ZooKeeper answers, and whether the time is over.
  */
 
 
@@ -37,10 +37,8 @@
 #define ZKL_NAMES_TICK                50
 
 
+static u_char *zkl_names_copy(u_char *p, ngx_str_t *text);
 static void zkl_names_timer_handler(ngx_event_t *ev);
-static ngx_uint_t zkl_names_turn(zkl_names_t *names);
-static void zkl_names_unwait(zkl_names_t *names);
-static void zkl_names_begin(zkl_names_t *names);
 static void zkl_names_root_handler(zkl_op_t *op);
 static ngx_int_t zkl_names_keep(zkl_names_t *names, zkl_op_t *op);
 static int ngx_libc_cdecl zkl_names_by_bytes(const void *one,
@@ -50,25 +48,14 @@ static ngx_uint_t zkl_names_begins(ngx_str_t *name, ngx_str_t *prefix,
     size_t len);
 static void zkl_names_go(zkl_names_t *names);
 static ngx_uint_t zkl_names_next(zkl_names_t *names);
-static ngx_int_t zkl_names_look(zkl_names_t *names);
 static void zkl_names_look_handler(zkl_call_t *call, zkl_answer_e answer);
-static ngx_int_t zkl_names_take(zkl_names_t *names, zkl_named_t *named,
-    zkl_call_t *call);
 static ngx_int_t zkl_names_full(zkl_names_t *names, zkl_named_t *named,
     zkl_call_t *call);
-static ngx_uint_t zkl_names_choose(zkl_names_t *names, zkl_named_t *named,
+static ngx_int_t zkl_names_take(zkl_names_t *names, zkl_named_t *named,
     zkl_call_t *call);
 static ngx_uint_t zkl_names_owns(zkl_names_t *names, zkl_info_t *info);
-static ngx_int_t zkl_names_describe(zkl_names_t *names, zkl_named_t *named,
-    zkl_call_t *call, ngx_uint_t n);
-static void zkl_names_end(zkl_names_t *names);
 static void zkl_names_cut(zkl_names_t *names);
-static int ngx_libc_cdecl zkl_names_by_name(const void *one, const void *two);
-static int ngx_libc_cdecl zkl_names_by_since(const void *one, const void *two);
-static int ngx_libc_cdecl zkl_names_by_waiting(const void *one,
-    const void *two);
-static void zkl_names_failed(zkl_names_t *names, zkl_rc_e rc);
-static void zkl_names_forget(zkl_names_t *names);
+static int ngx_libc_cdecl zkl_names_by_rank(const void *one, const void *two);
 static void zkl_names_forget_infos(zkl_named_t *named);
 static void zkl_names_tell(zkl_names_t *names, zkl_answer_e answer);
 
@@ -76,56 +63,34 @@ static void zkl_names_tell(zkl_names_t *names, zkl_answer_e answer);
 zkl_names_t *
 zkl_names(zkl_worker_t *worker, zkl_names_question_t *question)
 {
-    size_t        len;
-    u_char       *p;
-    zkl_names_t  *names;
+    size_t                 len;
+    u_char                *p;
+    zkl_names_t           *names;
+    zkl_names_question_t  *asked;
 
-    len = question->root->len + question->prefix->len + question->after->len
-          + (question->owner ? question->owner->len : 0);
+    len = question->root.len + question->prefix.len + question->after.len
+          + question->owner.len;
 
     names = ngx_calloc(sizeof(zkl_names_t) + len, worker->log);
     if (names == NULL) {
         return NULL;
     }
 
+    asked = &names->asked;
+    *asked = *question;
+
     p = (u_char *) names + sizeof(zkl_names_t);
-
-    names->root.len = question->root->len;
-    names->root.data = p;
-    p = ngx_cpymem(p, question->root->data, question->root->len);
-
-    names->prefix.len = question->prefix->len;
-    names->prefix.data = p;
-    p = ngx_cpymem(p, question->prefix->data, question->prefix->len);
-
-    names->after.len = question->after->len;
-    names->after.data = p;
-    p = ngx_cpymem(p, question->after->data, question->after->len);
-
-    if (question->owner != NULL) {
-        names->owned = 1;
-        names->owner.len = question->owner->len;
-        names->owner.data = p;
-        ngx_memcpy(p, question->owner->data, question->owner->len);
-    }
+    p = zkl_names_copy(p, &asked->root);
+    p = zkl_names_copy(p, &asked->prefix);
+    p = zkl_names_copy(p, &asked->after);
+    (void) zkl_names_copy(p, &asked->owner);
 
     names->worker = worker;
-    names->limit = question->limit;
-    names->room = 2 * question->limit + ZKL_NAMES_LISTS;
-    names->holders = (question->holders != 0);
-    names->sort = question->sort;
-    names->type = (names->holders || names->owned
-                   || names->sort == ZKL_NAMES_BY_SINCE)
-                  ? ZKL_HOLDERS : ZKL_COUNT;
-    names->max = (names->owned || names->sort != ZKL_NAMES_BY_NAME)
+    names->judged = (asked->owned || asked->sort == ZKL_NAMES_BY_SINCE);
+    names->type = (asked->holders || names->judged) ? ZKL_HOLDERS : ZKL_COUNT;
+    names->max = (asked->owned || asked->sort != ZKL_NAMES_BY_NAME)
                  ? ZKL_NAMES_SEARCH_MAX : ZKL_NAMES_MAX;
-    names->turns = (names->type == ZKL_COUNT
-                    && names->sort == ZKL_NAMES_BY_NAME)
-                   ? 1 : ZKL_NAMES_SEARCH;
-    names->until = ngx_current_msec + question->timeout;
-    names->enough = ngx_current_msec + question->timeout / 2;
-    names->handler = question->handler;
-    names->data = question->data;
+    names->until = ngx_current_msec + asked->timeout;
 
     /* not cancelable: a worker that leaves answers first */
 
@@ -134,12 +99,14 @@ zkl_names(zkl_worker_t *worker, zkl_names_question_t *question)
     /* a question that has not begun yet may still get free turns */
 
     if (worker->nsearches + worker->nsearching
-        < ZKL_NAMES_TURNS + ZKL_NAMES_WAITING)
+        >= ZKL_NAMES_TURNS + ZKL_NAMES_WAITING)
     {
-        names->waits = 1;
-        worker->nsearches++;
-        ngx_queue_insert_tail(&worker->searches, &names->queue);
+        names->busy = 1;
+        names->until = ngx_current_msec;
     }
+
+    worker->nsearches++;
+    ngx_queue_insert_tail(&worker->searches, &names->queue);
 
     ngx_post_event(&names->timer, &ngx_posted_events);
 
@@ -147,19 +114,32 @@ zkl_names(zkl_worker_t *worker, zkl_names_question_t *question)
 }
 
 
+/* Copies a text to p, and returns the end of the copy. */
+
+static u_char *
+zkl_names_copy(u_char *p, ngx_str_t *text)
+{
+    u_char  *end;
+
+    end = (text->len != 0) ? ngx_cpymem(p, text->data, text->len) : p;
+    text->data = p;
+
+    return end;
+}
+
+
+/* Begins as soon as there are turns, and ZooKeeper answers. */
+
 static void
 zkl_names_timer_handler(ngx_event_t *ev)
 {
-    zkl_names_t    *names;
-    zkl_session_t  *session;
+    zkl_op_t      *op;
+    ngx_uint_t     turns;
+    zkl_names_t   *names;
+    zkl_worker_t  *worker;
 
     names = ngx_queue_data(ev, zkl_names_t, timer);
-    session = names->worker->session;
-
-    if (!names->waits && !names->turn) {
-        zkl_names_tell(names, ZKL_CALL_BUSY);
-        return;
-    }
+    worker = names->worker;
 
     if ((ngx_msec_int_t) (names->until - ngx_current_msec) <= 0) {
         zkl_names_tell(names, names->busy ? ZKL_CALL_BUSY
@@ -169,52 +149,49 @@ zkl_names_timer_handler(ngx_event_t *ev)
 
     ngx_add_timer(ev, ZKL_NAMES_TICK);
 
-    if (!names->begun && zkl_session_ready(session) && zkl_names_turn(names)) {
-        names->begun = 1;
-        zkl_names_begin(names);
-    }
-}
-
-
-/* Whether the question may begin: has the turns. */
-
-static ngx_uint_t
-zkl_names_turn(zkl_names_t *names)
-{
-    zkl_worker_t  *worker;
-
-    worker = names->worker;
-
-    if (names->turn) {
-        return 1;
+    if (names->op != NULL || names->nnamed != 0
+        || !zkl_session_ready(worker->session))
+    {
+        return;
     }
 
-    names->busy = (&names->queue != ngx_queue_head(&worker->searches)
-                   || worker->nsearching + names->turns > ZKL_NAMES_TURNS);
+    if (names->turns == 0) {
 
-    if (names->busy) {
-        return 0;
-    }
+        turns = (names->type == ZKL_COUNT
+                 && names->asked.sort == ZKL_NAMES_BY_NAME)
+                ? 1 : ZKL_NAMES_SEARCH;
 
-    zkl_names_unwait(names);
+        names->busy = (&names->queue != ngx_queue_head(&worker->searches)
+                       || worker->nsearching + turns > ZKL_NAMES_TURNS);
 
-    names->turn = 1;
-    worker->nsearching += names->turns;
+        if (names->busy) {
+            return;
+        }
 
-    zkl_names_wake(worker);
-
-    return 1;
-}
-
-
-static void
-zkl_names_unwait(zkl_names_t *names)
-{
-    if (names->waits) {
-        names->waits = 0;
-        names->worker->nsearches--;
         ngx_queue_remove(&names->queue);
+        worker->nsearches--;
+
+        names->turns = turns;
+        worker->nsearching += turns;
+
+        zkl_names_wake(worker);
     }
+
+    op = zkl_op_new(worker->session, ZKL_OP_LIST, &names->asked.root, NULL,
+                    NULL);
+    if (op == NULL) {
+        zkl_names_tell(names, ZKL_CALL_FAILED);
+        return;
+    }
+
+    op->handler = zkl_names_root_handler;
+    op->data = names;
+    op->fresh = 1;
+    op->turn = ZKL_TURN_LOOK;
+
+    names->op = op;
+
+    zkl_session_send(op);
 }
 
 
@@ -233,31 +210,6 @@ zkl_names_wake(zkl_worker_t *worker)
 
 
 static void
-zkl_names_begin(zkl_names_t *names)
-{
-    zkl_op_t       *op;
-    zkl_session_t  *session;
-
-    session = names->worker->session;
-
-    op = zkl_op_new(session, ZKL_OP_LIST, &names->root, NULL, NULL);
-    if (op == NULL) {
-        zkl_names_tell(names, ZKL_CALL_FAILED);
-        return;
-    }
-
-    op->handler = zkl_names_root_handler;
-    op->data = names;
-    op->fresh = 1;
-    op->turn = ZKL_TURN_LOOK;
-
-    names->op = op;
-
-    zkl_session_send(op);
-}
-
-
-static void
 zkl_names_root_handler(zkl_op_t *op)
 {
     zkl_names_t  *names;
@@ -265,17 +217,32 @@ zkl_names_root_handler(zkl_op_t *op)
     names = op->data;
     names->op = NULL;
 
-    if (op->rc != ZKL_OK && op->rc != ZKL_NO_NODE) {
-        zkl_names_failed(names, op->rc);
-        return;
-    }
+    switch (op->rc) {
 
-    if (zkl_names_keep(names, op) != NGX_OK) {
+    case ZKL_OK:
+    case ZKL_NO_NODE:
+
+        if (zkl_names_keep(names, op) != NGX_OK) {
+            zkl_names_tell(names, ZKL_CALL_FAILED);
+            break;
+        }
+
+        zkl_names_go(names);
+        break;
+
+    case ZKL_UNSENT:
+    case ZKL_UNKNOWN:
+        /* the timer has the list sent again */
+        break;
+
+    case ZKL_NO_AUTH:
+        zkl_names_tell(names, ZKL_CALL_DENIED);
+        break;
+
+    default:
         zkl_names_tell(names, ZKL_CALL_FAILED);
-        return;
+        break;
     }
-
-    zkl_names_go(names);
 }
 
 
@@ -309,14 +276,10 @@ zkl_names_keep(zkl_names_t *names, zkl_op_t *op)
     for (i = 0; i < op->nchildren; i++) {
         name = &op->children[i];
 
-        if (last != NULL
-            && ngx_memn2cmp(name->data, last->data, name->len, last->len) > 0)
+        if ((last != NULL
+             && ngx_memn2cmp(name->data, last->data, name->len, last->len) > 0)
+            || !zkl_names_wanted(names, name))
         {
-            names->more = 1;
-            continue;
-        }
-
-        if (!zkl_names_wanted(names, name)) {
             continue;
         }
 
@@ -346,7 +309,7 @@ zkl_names_keep(zkl_names_t *names, zkl_op_t *op)
 
     if (n != 0) {
         names->named = ngx_calloc(n * sizeof(zkl_named_t) + len, log);
-        names->found = ngx_alloc(names->room * sizeof(zkl_named_t *), log);
+        names->found = ngx_alloc(n * sizeof(zkl_named_t *), log);
 
         if (names->named == NULL || names->found == NULL) {
             ngx_free(kept);
@@ -389,14 +352,14 @@ zkl_names_wanted(zkl_names_t *names, ngx_str_t *name)
     size_t      len;
     ngx_str_t  *after;
 
-    after = &names->after;
+    after = &names->asked.after;
 
     /* zkl_names_full() compares what a hash does not show */
 
     len = zkl_name_hash_check((char *) name->data, name->len)
-          ? name->len - ZKL_SHA1_TEXT : names->prefix.len;
+          ? name->len - ZKL_SHA1_TEXT : names->asked.prefix.len;
 
-    if (!zkl_names_begins(name, &names->prefix, len)) {
+    if (!zkl_names_begins(name, &names->asked.prefix, len)) {
         return 0;
     }
 
@@ -408,7 +371,7 @@ zkl_names_wanted(zkl_names_t *names, ngx_str_t *name)
 
     /* a name that is written otherwise is no gateway's lock */
 
-    return names->root.len + 1 + name->len <= ZKL_PATH_MAX
+    return names->asked.root.len + 1 + name->len <= ZKL_PATH_MAX
            && zkl_name_check((char *) name->data, name->len) == NULL
            && zkl_name_write(NULL, (char *) name->data, name->len)
               == name->len;
@@ -431,16 +394,52 @@ zkl_names_begins(ngx_str_t *name, ngx_str_t *prefix, size_t len)
 static void
 zkl_names_go(zkl_names_t *names)
 {
+    u_char           path[ZKL_PATH_MAX];
+    ngx_str_t        str;
+    zkl_named_t     *named;
+    ngx_msec_int_t   left;
+    zkl_question_t   question;
+
     while (names->nlooks < ZKL_NAMES_LISTS && zkl_names_next(names)) {
 
-        if (zkl_names_look(names) != NGX_OK) {
+        named = &names->named[names->nlooked];
+
+        /* zkl_names_wanted() leaves out the names that are too long */
+
+        str.data = path;
+        str.len = ngx_sprintf(path, "%V%s%V", &names->asked.root,
+                              (names->asked.root.len > 1) ? "/" : "",
+                              &named->name)
+                  - path;
+
+        ngx_memzero(&question, sizeof(zkl_question_t));
+
+        left = (ngx_msec_int_t) (names->until - ngx_current_msec);
+
+        /* the full name is in the claim data of a holder */
+
+        question.type = zkl_name_hash_check((char *) named->name.data,
+                                            named->name.len)
+                        ? ZKL_HOLDERS : names->type;
+        question.path = &str;
+        question.timeout = (ngx_msec_t) ngx_max(left, 1);
+        question.handler = zkl_names_look_handler;
+        question.data = named;
+
+        named->names = names;
+        named->look = zkl_call_start(names->worker, &question);
+
+        if (named->look == NULL) {
             zkl_names_tell(names, ZKL_CALL_FAILED);
             return;
         }
+
+        names->nlooks++;
+        names->nlooked++;
     }
 
     if (names->nlooks == 0) {
-        zkl_names_end(names);
+        zkl_names_cut(names);
         zkl_names_tell(names, ZKL_CALL_OK);
     }
 }
@@ -451,7 +450,8 @@ zkl_names_go(zkl_names_t *names)
 static ngx_uint_t
 zkl_names_next(zkl_names_t *names)
 {
-    ngx_uint_t  n;
+    ngx_uint_t      n;
+    ngx_msec_int_t  left;
 
     if (names->nlooked == names->nnamed
         || names->nread >= ZKL_NAMES_READ_MAX)
@@ -459,97 +459,50 @@ zkl_names_next(zkl_names_t *names)
         return 0;
     }
 
+    left = (ngx_msec_int_t) (names->until - ngx_current_msec);
+
     if (names->nlooked != 0
-        && (ngx_msec_int_t) (names->enough - ngx_current_msec) <= 0)
+        && left <= (ngx_msec_int_t) (names->asked.timeout / 2))
     {
         return 0;
     }
 
-    if (names->sort != ZKL_NAMES_BY_NAME) {
+    if (names->asked.sort != ZKL_NAMES_BY_NAME) {
         return 1;
     }
 
     /* with an owner, a lock that is looked at is hardly found */
 
-    n = names->nfound + (names->owned ? 0 : names->nlooks);
+    n = names->nfound + (names->asked.owned ? 0 : names->nlooks);
 
-    return n < names->limit && names->ndescribed < ZKL_NAMES_DESCRIBED_MAX;
-}
-
-
-static ngx_int_t
-zkl_names_look(zkl_names_t *names)
-{
-    u_char             path[ZKL_PATH_MAX];
-    ngx_str_t          str;
-    ngx_uint_t         i;
-    zkl_named_t       *named;
-    ngx_msec_int_t     left;
-    zkl_question_t     question;
-    zkl_names_look_t  *look;
-
-    named = &names->named[names->nlooked];
-
-    /* zkl_names_wanted() leaves out the names that are too long */
-
-    str.data = path;
-    str.len = ngx_sprintf(path, "%V%s%V", &names->root,
-                          (names->root.len > 1) ? "/" : "", &named->name)
-              - path;
-
-    ngx_memzero(&question, sizeof(zkl_question_t));
-
-    left = (ngx_msec_int_t) (names->until - ngx_current_msec);
-
-    /* the full name is in the claim data of a holder */
-
-    question.type = zkl_name_hash_check((char *) named->name.data,
-                                        named->name.len)
-                    ? ZKL_HOLDERS : names->type;
-    question.path = &str;
-    question.timeout = (ngx_msec_t) ngx_max(left, 1);
-    question.handler = zkl_names_look_handler;
-
-    for (i = 0; names->looks[i].call != NULL; i++) {
-        /* void */
-    }
-
-    look = &names->looks[i];
-
-    question.data = look;
-
-    look->names = names;
-    look->named = named;
-    look->call = zkl_call_start(names->worker, &question);
-
-    if (look->call == NULL) {
-        return NGX_ERROR;
-    }
-
-    names->nlooks++;
-    names->nlooked++;
-
-    return NGX_OK;
+    return n < names->asked.limit
+           && names->ndescribed < ZKL_NAMES_DESCRIBED_MAX;
 }
 
 
 static void
 zkl_names_look_handler(zkl_call_t *call, zkl_answer_e answer)
 {
-    zkl_names_t       *names;
-    zkl_names_look_t  *look;
+    ngx_int_t     rc;
+    zkl_names_t  *names;
+    zkl_named_t  *named;
 
-    look = call->data;
-    names = look->names;
+    named = call->data;
+    names = named->names;
 
-    look->call = NULL;
+    named->look = NULL;
     names->nlooks--;
 
     switch (answer) {
 
     case ZKL_CALL_OK:
+        rc = zkl_names_full(names, named, call);
 
-        if (zkl_names_take(names, look->named, call) != NGX_OK) {
+        if (rc == NGX_OK) {
+            rc = zkl_names_take(names, named, call);
+        }
+
+        if (rc == NGX_ERROR) {
             zkl_names_tell(names, ZKL_CALL_FAILED);
             return;
         }
@@ -572,51 +525,6 @@ zkl_names_look_handler(zkl_call_t *call, zkl_answer_e answer)
 }
 
 
-/* Takes what the call has found out about a lock with claims. */
-
-static ngx_int_t
-zkl_names_take(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
-{
-    ngx_int_t   rc;
-    ngx_uint_t  n;
-
-    rc = zkl_names_full(names, named, call);
-    if (rc != NGX_OK) {
-        return (rc == NGX_DECLINED) ? NGX_OK : NGX_ERROR;
-    }
-
-    named->mode = call->infos[0].child.mode;
-    named->held = call->holders;
-    named->queued = call->total - call->holders;
-    named->looked = ngx_current_msec;
-
-    names->nread += call->nknown;
-
-    n = zkl_names_choose(names, named, call);
-
-    if (names->owned && n == 0) {
-        return NGX_OK;
-    }
-
-    if (names->holders && zkl_names_describe(names, named, call, n) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    names->ndescribed += named->ninfos;
-    names->found[names->nfound++] = named;
-
-    if (names->sort != ZKL_NAMES_BY_NAME
-        && (names->nfound == names->room
-            || names->ndescribed >= 2 * ZKL_NAMES_DESCRIBED_MAX))
-    {
-        zkl_names_cut(names);
-    }
-
-    return NGX_OK;
-}
-
-
 /*
  * Copies the full name of a lock whose znode has the name of a hash.
  * NGX_DECLINED: neither name has the prefix.
@@ -625,6 +533,7 @@ zkl_names_take(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
 static ngx_int_t
 zkl_names_full(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
 {
+    ngx_str_t         name, *prefix;
     ngx_uint_t        i;
     zkl_claim_data_t  cdata;
 
@@ -636,21 +545,18 @@ zkl_names_full(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
         zkl_claim_data_read(&cdata, (char *) call->infos[i].cdata.data,
                             call->infos[i].cdata.len);
 
-        if (cdata.name_len == 0) {
-            continue;
-        }
+        name.data = (u_char *) cdata.name;
+        name.len = cdata.name_len;
 
-        named->full.data = ngx_alloc(cdata.name_len, names->worker->log);
-        if (named->full.data == NULL) {
+        if (zkl_call_copy(call, &named->full, &name) != NGX_OK) {
             return NGX_ERROR;
         }
-
-        named->full.len = cdata.name_len;
-        ngx_memcpy(named->full.data, cdata.name, cdata.name_len);
     }
 
-    if (zkl_names_begins(&named->name, &names->prefix, names->prefix.len)
-        || zkl_names_begins(&named->full, &names->prefix, names->prefix.len))
+    prefix = &names->asked.prefix;
+
+    if (zkl_names_begins(&named->name, prefix, prefix->len)
+        || zkl_names_begins(&named->full, prefix, prefix->len))
     {
         return NGX_OK;
     }
@@ -659,17 +565,24 @@ zkl_names_full(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
 }
 
 
-/* Counts the holders that count, and notes since when the lock is held. */
+/*
+ * Takes what the call has found out about a lock with claims, and copies the
+ * holders that count, ZKL_LIST_MAX at most, because the call's claims are lent.
+ */
 
-static ngx_uint_t
-zkl_names_choose(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
+static ngx_int_t
+zkl_names_take(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
 {
     ngx_uint_t   i, n;
-    zkl_info_t  *info;
+    zkl_info_t  *info, *copy;
 
-    if (names->owned || names->sort == ZKL_NAMES_BY_SINCE) {
-        names->partial |= (call->holders > ZKL_MEMBERS_MAX);
-    }
+    named->mode = call->infos[0].child.mode;
+    named->held = call->holders;
+    named->queued = call->total - call->holders;
+    named->looked = ngx_current_msec;
+
+    names->nread += call->nknown;
+    names->partial |= (names->judged && call->holders > ZKL_MEMBERS_MAX);
 
     for (i = 0, n = 0; i < call->nknown; i++) {
         info = &call->infos[i];
@@ -685,9 +598,56 @@ zkl_names_choose(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
         {
             named->since = info->since;
         }
+
+        if (!names->asked.holders || n > ZKL_LIST_MAX) {
+            continue;
+        }
+
+        if (n == 1) {
+            named->infos = ngx_alloc(ngx_min(call->nknown - i, ZKL_LIST_MAX)
+                                     * sizeof(zkl_info_t), call->worker->log);
+            if (named->infos == NULL) {
+                return NGX_ERROR;
+            }
+        }
+
+        copy = &named->infos[named->ninfos++];
+
+        *copy = *info;
+
+        copy->call = NULL;
+        ngx_str_null(&copy->name);
+        ngx_str_null(&copy->cdata);
+
+        if (zkl_call_copy(call, &copy->cdata, &info->cdata) != NGX_OK) {
+            return NGX_ERROR;
+        }
     }
 
-    return n;
+    if (names->asked.owned && n == 0) {
+        return NGX_OK;
+    }
+
+    if (names->asked.sort == ZKL_NAMES_BY_WAITING) {
+        named->rank = - (int64_t) named->queued;
+
+    } else if (names->asked.sort == ZKL_NAMES_BY_SINCE) {
+
+        /* a lock whose holders' times are unknown is the last */
+
+        named->rank = named->since ? named->since : INT64_MAX;
+    }
+
+    names->ndescribed += named->ninfos;
+    names->found[names->nfound++] = named;
+
+    if (names->asked.sort != ZKL_NAMES_BY_NAME
+        && names->ndescribed >= 2 * ZKL_NAMES_DESCRIBED_MAX)
+    {
+        zkl_names_cut(names);
+    }
+
+    return NGX_OK;
 }
 
 
@@ -700,92 +660,21 @@ zkl_names_owns(zkl_names_t *names, zkl_info_t *info)
 
         /* the ACL hides the claim */
 
-        names->partial |= (names->owned || names->sort == ZKL_NAMES_BY_SINCE);
+        names->partial |= names->judged;
 
-        return !names->owned;
+        return !names->asked.owned;
     }
 
-    if (!names->owned) {
+    if (!names->asked.owned) {
         return 1;
     }
 
     zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    return cdata.owner_len == names->owner.len
-           && ngx_memcmp(cdata.owner, names->owner.data, cdata.owner_len) == 0;
-}
-
-
-/*
- * Copies the n holders that count, ZKL_LIST_MAX at most, because the call's
- * claims are lent.
- */
-
-static ngx_int_t
-zkl_names_describe(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call,
-    ngx_uint_t n)
-{
-    ngx_uint_t   i;
-    zkl_info_t  *info;
-
-    n = ngx_min(n, ZKL_LIST_MAX);
-
-    if (n == 0) {
-        return NGX_OK;
-    }
-
-    named->infos = ngx_alloc(n * sizeof(zkl_info_t), call->worker->log);
-    if (named->infos == NULL) {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; named->ninfos < n; i++) {
-
-        if (!zkl_names_owns(names, &call->infos[i])) {
-            continue;
-        }
-
-        info = &named->infos[named->ninfos++];
-
-        *info = call->infos[i];
-
-        info->call = NULL;
-        ngx_str_null(&info->name);
-
-        if (info->cdata.len == 0) {
-            continue;
-        }
-
-        info->cdata.data = ngx_alloc(info->cdata.len, call->worker->log);
-        if (info->cdata.data == NULL) {
-            return NGX_ERROR;
-        }
-
-        ngx_memcpy(info->cdata.data, call->infos[i].cdata.data,
-                   info->cdata.len);
-    }
-
-    return NGX_OK;
-}
-
-
-/* Makes the answer of what was found. */
-
-static void
-zkl_names_end(zkl_names_t *names)
-{
-    ngx_uint_t  n;
-
-    n = names->nfound;
-
-    zkl_names_cut(names);
-
-    if (names->sort == ZKL_NAMES_BY_NAME && names->nfound < n) {
-
-        /* the next page begins with the first lock that was dropped */
-
-        names->nlooked = names->found[names->nfound - 1] - names->named + 1;
-    }
+    return cdata.owner_len == names->asked.owner.len
+           && ngx_memcmp(cdata.owner, names->asked.owner.data,
+                         cdata.owner_len)
+              == 0;
 }
 
 
@@ -796,20 +685,15 @@ zkl_names_cut(zkl_names_t *names)
 {
     zkl_named_t  *last;
 
-    static int (ngx_libc_cdecl *const orders[])(const void *one,
-        const void *two) = {
-        zkl_names_by_name, zkl_names_by_since, zkl_names_by_waiting
-    };
-
     if (names->nfound == 0) {
         return;
     }
 
     ngx_qsort(names->found, names->nfound, sizeof(zkl_named_t *),
-              orders[names->sort]);
+              zkl_names_by_rank);
 
     while (names->nfound > 1
-           && (names->nfound > names->limit
+           && (names->nfound > names->asked.limit
                || names->ndescribed > ZKL_NAMES_DESCRIBED_MAX))
     {
         last = names->found[--names->nfound];
@@ -817,128 +701,35 @@ zkl_names_cut(zkl_names_t *names)
         names->ndescribed -= last->ninfos;
         zkl_names_forget_infos(last);
 
+        if (names->asked.sort == ZKL_NAMES_BY_NAME) {
+
+            /* the next page begins with the first lock that was dropped */
+
+            names->nlooked = last - names->named;
+        }
+
         /* a lock that comes behind the dropped lock has no room either */
 
-        names->limit = ngx_min(names->limit, names->nfound);
+        names->asked.limit = ngx_min(names->asked.limit, names->nfound);
     }
 }
 
 
-/* the array of names is in the order of the bytes */
+/* by rank; the array of names is in the order of the bytes */
 
 static int ngx_libc_cdecl
-zkl_names_by_name(const void *one, const void *two)
+zkl_names_by_rank(const void *one, const void *two)
 {
     const zkl_named_t  *a, *b;
 
     a = *(zkl_named_t *const *) one;
     b = *(zkl_named_t *const *) two;
+
+    if (a->rank != b->rank) {
+        return (a->rank < b->rank) ? -1 : 1;
+    }
 
     return (a < b) ? -1 : (a > b);
-}
-
-
-/* a lock whose holders' times are unknown is the last */
-
-static int ngx_libc_cdecl
-zkl_names_by_since(const void *one, const void *two)
-{
-    const zkl_named_t  *a, *b;
-
-    a = *(zkl_named_t *const *) one;
-    b = *(zkl_named_t *const *) two;
-
-    if (a->since == b->since) {
-        return zkl_names_by_name(one, two);
-    }
-
-    if (a->since == 0 || b->since == 0) {
-        return (a->since == 0) ? 1 : -1;
-    }
-
-    return (a->since < b->since) ? -1 : 1;
-}
-
-
-static int ngx_libc_cdecl
-zkl_names_by_waiting(const void *one, const void *two)
-{
-    const zkl_named_t  *a, *b;
-
-    a = *(zkl_named_t *const *) one;
-    b = *(zkl_named_t *const *) two;
-
-    if (a->queued == b->queued) {
-        return zkl_names_by_name(one, two);
-    }
-
-    return (a->queued > b->queued) ? -1 : 1;
-}
-
-
-static void
-zkl_names_failed(zkl_names_t *names, zkl_rc_e rc)
-{
-    switch (rc) {
-
-    case ZKL_UNSENT:
-    case ZKL_UNKNOWN:
-        zkl_names_forget(names);
-        break;
-
-    case ZKL_NO_AUTH:
-        zkl_names_tell(names, ZKL_CALL_DENIED);
-        break;
-
-    default:
-        zkl_names_tell(names, ZKL_CALL_FAILED);
-        break;
-    }
-}
-
-
-/* Cancels what is under way, and forgets the names. */
-
-static void
-zkl_names_forget(zkl_names_t *names)
-{
-    ngx_uint_t  i;
-
-    if (names->op != NULL) {
-        names->op->handler = NULL;
-        names->op = NULL;
-    }
-
-    for (i = 0; i < ZKL_NAMES_LISTS; i++) {
-        if (names->looks[i].call != NULL) {
-            zkl_call_leave(names->looks[i].call);
-            names->looks[i].call = NULL;
-        }
-    }
-
-    for (i = 0; i < names->nnamed; i++) {
-        zkl_names_forget_infos(&names->named[i]);
-    }
-
-    if (names->named != NULL) {
-        ngx_free(names->named);
-        names->named = NULL;
-    }
-
-    if (names->found != NULL) {
-        ngx_free(names->found);
-        names->found = NULL;
-    }
-
-    names->nlooks = 0;
-    names->nnamed = 0;
-    names->nlooked = 0;
-    names->nfound = 0;
-    names->nread = 0;
-    names->ndescribed = 0;
-    names->begun = 0;
-    names->more = 0;
-    names->partial = 0;
 }
 
 
@@ -948,28 +739,22 @@ zkl_names_forget_infos(zkl_named_t *named)
     ngx_uint_t  i;
 
     for (i = 0; i < named->ninfos; i++) {
-        if (named->infos[i].cdata.data != NULL) {
-            ngx_free(named->infos[i].cdata.data);
-        }
+        ngx_free(named->infos[i].cdata.data);
     }
 
-    if (named->infos != NULL) {
-        ngx_free(named->infos);
-        named->infos = NULL;
-        named->ninfos = 0;
-    }
+    ngx_free(named->infos);
+    ngx_free(named->full.data);
 
-    if (named->full.data != NULL) {
-        ngx_free(named->full.data);
-        ngx_str_null(&named->full);
-    }
+    named->infos = NULL;
+    named->ninfos = 0;
+    ngx_str_null(&named->full);
 }
 
 
 static void
 zkl_names_tell(zkl_names_t *names, zkl_answer_e answer)
 {
-    names->handler(names, answer);
+    names->asked.handler(names, answer);
 
     zkl_names_leave(names);
 }
@@ -980,13 +765,30 @@ zkl_names_leave(void *data)
 {
     zkl_names_t *names = data;
 
-    zkl_names_forget(names);
+    ngx_uint_t  i;
 
-    zkl_names_unwait(names);
-
-    if (names->turn) {
-        names->worker->nsearching -= names->turns;
+    if (names->op != NULL) {
+        names->op->handler = NULL;
     }
+
+    for (i = 0; i < names->nnamed; i++) {
+
+        if (names->named[i].look != NULL) {
+            zkl_call_leave(names->named[i].look);
+        }
+
+        zkl_names_forget_infos(&names->named[i]);
+    }
+
+    ngx_free(names->named);
+    ngx_free(names->found);
+
+    if (names->turns == 0) {
+        ngx_queue_remove(&names->queue);
+        names->worker->nsearches--;
+    }
+
+    names->worker->nsearching -= names->turns;
 
     zkl_names_wake(names->worker);
 

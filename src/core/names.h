@@ -50,6 +50,24 @@ typedef enum {
 } zkl_names_sort_e;
 
 
+/* a question */
+
+typedef struct {
+    ngx_str_t                          root;    /* "/" or "/..." */
+    ngx_str_t                          prefix;  /* of the full names, or "" */
+    ngx_str_t                          after;   /* names behind this name, or
+                                                   "" */
+    ngx_str_t                          owner;   /* of a holder, if owned */
+    ngx_uint_t                         owned;   /* only holders of owner */
+    ngx_uint_t                         limit;   /* locks with claims */
+    ngx_uint_t                         holders; /* to be described */
+    zkl_names_sort_e                   sort;
+    ngx_msec_t                         timeout; /* for the answer */
+    zkl_names_pt                       handler;
+    void                              *data;
+} zkl_names_question_t;
+
+
 typedef struct {
     ngx_str_t                          name;    /* of the znode */
     ngx_str_t                          full;    /* of the lock, as a holder
@@ -60,45 +78,31 @@ typedef struct {
     time_t                             since;   /* of the oldest holder, with an
                                                    owner of the oldest of that
                                                    owner; 0: unknown */
+    int64_t                            rank;    /* in the answer */
     zkl_info_t                        *infos;   /* holders, in order; or NULL */
     ngx_uint_t                         ninfos;
     ngx_msec_t                         looked;  /* when the claims were read */
-} zkl_named_t;
-
-
-/* a call under way */
-
-typedef struct {
     zkl_names_t                       *names;
-    zkl_named_t                       *named;
-    zkl_call_t                        *call;    /* NULL: none */
-} zkl_names_look_t;
+    zkl_call_t                        *look;    /* under way; else NULL */
+} zkl_named_t;
 
 
 struct zkl_names_s {
     zkl_worker_t                      *worker;
-    ngx_str_t                          root;
-    ngx_str_t                          prefix;
-    ngx_str_t                          after;
-    ngx_str_t                          owner;
-    ngx_uint_t                         limit;
+    zkl_names_question_t               asked;   /* limit: locks that the answer
+                                                   has room for */
     ngx_uint_t                         max;     /* names to look at */
     zkl_call_e                         type;    /* of a look */
-    zkl_names_sort_e                   sort;
 
-    zkl_names_pt                       handler;
-    void                              *data;
-
-    ngx_queue_t                        queue;   /* worker->searches, if waits */
-    ngx_uint_t                         turns;   /* that the question takes */
+    ngx_queue_t                        queue;   /* worker->searches, without a
+                                                   turn */
+    ngx_uint_t                         turns;   /* that the question has */
 
     zkl_op_t                          *op;      /* the list of the root, or
                                                    NULL */
-    zkl_names_look_t                   looks[ZKL_NAMES_LISTS];
     ngx_uint_t                         nlooks;  /* under way */
     ngx_event_t                        timer;
     ngx_msec_t                         until;   /* the caller's deadline */
-    ngx_msec_t                         enough;  /* no further look begins */
 
     /* in the order of the bytes; the first nlooked names were looked at */
     zkl_named_t                       *named;
@@ -108,39 +112,18 @@ struct zkl_names_s {
     /* the answer: locks of named with claims, in the order of sort */
     zkl_named_t                      **found;
     ngx_uint_t                         nfound;
-    ngx_uint_t                         room;    /* size of found */
     ngx_uint_t                         nread;   /* claims */
     ngx_uint_t                         ndescribed;  /* claims of found */
 
-    unsigned                           holders:1;   /* are described */
-    unsigned                           owned:1; /* only holders of owner */
-    unsigned                           waits:1; /* for turns */
-    unsigned                           turn:1;  /* has the turns */
+    unsigned                           judged:1;    /* what is found depends on
+                                                       the holders */
     unsigned                           busy:1;      /* other questions have
                                                        all turns */
-    unsigned                           begun:1;
     unsigned                           more:1;  /* there are more names than
                                                    nnamed */
     unsigned                           partial:1;   /* a lock or a holder that
                                                        counts was not read */
 };
-
-
-/* a question */
-
-typedef struct {
-    ngx_str_t                         *root;    /* "/" or "/..." */
-    ngx_str_t                         *prefix;  /* of the full names, or "" */
-    ngx_str_t                         *after;   /* names behind this name, or
-                                                   "" */
-    ngx_str_t                         *owner;   /* of a holder; or NULL: any */
-    ngx_uint_t                         limit;   /* locks with claims */
-    ngx_uint_t                         holders; /* to be described */
-    zkl_names_sort_e                   sort;
-    ngx_msec_t                         timeout; /* for the answer */
-    zkl_names_pt                       handler;
-    void                              *data;
-} zkl_names_question_t;
 
 
 /*

@@ -33,7 +33,7 @@
 #define ZKL_NODE_NAME               16
 
 
-static ngx_uint_t zkl_node_fits(zkl_op_t *op);
+static ngx_uint_t zkl_node_fits(zkl_op_t *op, zkl_claim_data_t *cdata);
 static void zkl_node_watch_handler(zkl_op_t *op);
 static void zkl_node_look_handler(zkl_op_t *op);
 
@@ -43,9 +43,7 @@ zkl_node_is(const zkl_id_t *id, zkl_op_t *op)
 {
     zkl_claim_data_t  cdata;
 
-    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
-
-    return cdata.has_id && zkl_node_fits(op)
+    return zkl_node_fits(op, &cdata) && cdata.has_id
            && cdata.id.record == id->record
            && zkl_name_secret_equal(cdata.id.random, id->random,
                                     ZKL_RANDOM_LEN);
@@ -66,18 +64,18 @@ zkl_node_check(zkl_claim_t *claim, zkl_op_t *op)
 
 
 /*
- * Whether the znode is a claim, and not the parent znode of a queue: a claim is
- * ephemeral, or the claim data name a gate, which makes the claim durable.
+ * Reads the claim data.  Returns whether the znode is a claim, and not the
+ * parent znode of a queue: a claim is ephemeral, or the claim data name a gate,
+ * which makes the claim durable.
  */
 
 static ngx_uint_t
-zkl_node_fits(zkl_op_t *op)
+zkl_node_fits(zkl_op_t *op, zkl_claim_data_t *cdata)
 {
-    zkl_claim_data_t  cdata;
+    zkl_claim_data_read(cdata, (char *) op->reply.data, op->reply.len);
 
-    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
-
-    return op->owner != 0 || (cdata.has_id && cdata.gate_len == ZKL_GATE_LEN);
+    return op->owner != 0
+           || (cdata->has_id && cdata->gate_len == ZKL_GATE_LEN);
 }
 
 
@@ -85,15 +83,13 @@ void
 zkl_node_turn(zkl_lock_t *lock)
 {
     ngx_queue_t  *q;
-    zkl_claim_t  *claim, *first;
+    zkl_claim_t  *claim;
 
     if (lock->waits || lock->parent != NULL || lock->making != 0
         || !zkl_session_ready(lock->worker->session))
     {
         return;
     }
-
-    first = NULL;
 
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
@@ -104,12 +100,11 @@ zkl_node_turn(zkl_lock_t *lock)
         if (claim->state != ZKL_START) {
             return;
         }
-
-        first = first ? first : claim;
     }
 
-    if (first != NULL) {
-        zkl_claim_create(first);
+    if (lock->nclaims != 0) {
+        q = ngx_queue_head(&lock->claims);
+        zkl_claim_create(ngx_queue_data(q, zkl_claim_t, queue));
     }
 }
 
@@ -122,7 +117,6 @@ zkl_node_turn(zkl_lock_t *lock)
 void
 zkl_node_exists(zkl_claim_t *claim)
 {
-    zkl_op_t    *op;
     zkl_lock_t  *lock;
 
     lock = claim->lock;
@@ -136,28 +130,20 @@ zkl_node_exists(zkl_claim_t *claim)
         return;
     }
 
-    op = zkl_op_new(lock->worker->session, ZKL_OP_GET, &lock->sn.str, NULL,
-                    NULL);
-    if (op == NULL) {
-        /* the sweep has the claim created again */
-        return;
-    }
+    /* without memory, the sweep has the claim created again */
 
-    op->watch = zkl_session_may_watch(lock->worker->session, lock->sn.str.len);
-    op->handler = zkl_node_watch_handler;
-    op->data = lock;
-
-    lock->parent = op;
-
-    zkl_lock_op_begin(lock);
-    zkl_session_send(op);
+    (void) zkl_lock_read(lock, &lock->parent, ZKL_OP_GET, NULL,
+                         zkl_session_may_watch(lock->worker->session,
+                                               lock->sn.str.len),
+                         zkl_node_watch_handler);
 }
 
 
 static void
 zkl_node_watch_handler(zkl_op_t *op)
 {
-    zkl_lock_t  *lock;
+    zkl_lock_t        *lock;
+    zkl_claim_data_t   cdata;
 
     lock = op->data;
 
@@ -171,7 +157,7 @@ zkl_node_watch_handler(zkl_op_t *op)
 
     case ZKL_OK:
 
-        if (!zkl_node_fits(op)) {
+        if (!zkl_node_fits(op, &cdata)) {
 
             /* the znode stays when the session that made the znode is over */
 
@@ -235,14 +221,9 @@ zkl_node_observe(zkl_lock_t *lock, zkl_op_t *op, zkl_observed_t *observed)
     zkl_claim_data_t  cdata;
     zkl_claim_t      *claim;
 
-    if (op->czxid == 0) {
-        /* there is no znode */
-        return 0;
-    }
+    /* czxid 0: there is no znode */
 
-    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
-
-    if (!cdata.has_id || !zkl_node_fits(op)) {
+    if (op->czxid == 0 || !zkl_node_fits(op, &cdata) || !cdata.has_id) {
         return 0;
     }
 
@@ -333,8 +314,11 @@ zkl_node_look(zkl_call_t *call)
     zkl_op_t  *op;
 
     op = zkl_call_op(call, ZKL_OP_GET, NULL, NULL, zkl_node_look_handler);
+    if (op != NULL) {
+        op->fresh = 1;
+    }
 
-    zkl_call_send_fresh(call, op);
+    zkl_call_send(call, op);
 }
 
 
@@ -363,7 +347,7 @@ zkl_node_look_handler(zkl_op_t *op)
         goto done;
     }
 
-    if (!zkl_node_fits(op)) {
+    if (!zkl_node_fits(op, &cdata)) {
         zkl_call_tell(call, ZKL_CALL_LAYOUT);
         goto done;
     }
@@ -375,17 +359,15 @@ zkl_node_look_handler(zkl_op_t *op)
 
     info = &call->infos[0];
 
-    /* the path is the same for all claims of the lock: the czxid is the name */
-
-    name.data = buf;
-    name.len = ngx_sprintf(buf, "%016xL", op->czxid) - buf;
-
-    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
-
     info->child.mode = ZKL_NODE;
     info->child.has_id = cdata.has_id;
     info->child.id = cdata.id;
     info->held = 1;
+
+    /* the path is the same for all claims of the lock: the czxid is the name */
+
+    name.data = buf;
+    name.len = ngx_sprintf(buf, "%016xL", op->czxid) - buf;
 
     if (zkl_call_copy(call, &info->name, &name) != NGX_OK
         || zkl_call_describe(info, op) != NGX_OK)

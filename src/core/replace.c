@@ -29,12 +29,11 @@ struct zkl_replace_s {
     zkl_op_t                      *op;
     zkl_replace_pt                 handler;
 
-    zkl_mode_t                     mode;    /* before */
-    zkl_mode_t                     to;      /* and afterwards */
     ngx_uint_t                     durable; /* 0: for a reader */
+    ngx_uint_t                     new;     /* the read is of the new name */
     ngx_uint_t                     refused; /* the transaction was, though the
                                                claim is there */
-    ngx_uint_t                     persistent;
+    zkl_op_e                       type;    /* of the new znode's create */
 
     int32_t                        version; /* of the data */
     u_char                         cdata[ZKL_CLAIM_DATA_MAX];
@@ -42,19 +41,16 @@ struct zkl_replace_s {
 };
 
 
-static void zkl_replace_read(zkl_replace_t *replace, zkl_mode_t mode,
-    zkl_op_pt handler);
+static void zkl_replace_read(zkl_replace_t *replace, ngx_uint_t new);
 static void zkl_replace_read_handler(zkl_op_t *op);
 static void zkl_replace_parent_handler(zkl_op_t *op);
 static void zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent);
 static void zkl_replace_rename_handler(zkl_op_t *op);
 static void zkl_replace_failed(zkl_replace_t *replace, zkl_op_t *op);
-static void zkl_replace_look(zkl_replace_t *replace);
-static void zkl_replace_look_handler(zkl_op_t *op);
 static void zkl_replace_send(zkl_replace_t *replace, zkl_op_t *op,
     zkl_op_pt handler);
 static void zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc);
-static ngx_str_t zkl_replace_name(zkl_replace_t *replace, zkl_mode_t mode,
+static ngx_str_t zkl_replace_name(zkl_replace_t *replace, ngx_uint_t new,
     u_char *buf);
 
 
@@ -73,8 +69,6 @@ zkl_replace(zkl_claim_t *claim, ngx_uint_t durable, zkl_replace_pt handler)
 
     replace->claim = claim;
     replace->handler = handler;
-    replace->mode = claim->named_mode;
-    replace->to = durable ? replace->mode : ZKL_READ;
     replace->durable = durable;
 
     if (!durable) {
@@ -93,7 +87,7 @@ zkl_replace_again(zkl_replace_t *replace)
     if (replace->op == NULL
         && zkl_session_connected(replace->claim->lock->worker->session))
     {
-        zkl_replace_read(replace, replace->mode, zkl_replace_read_handler);
+        zkl_replace_read(replace, 0);
     }
 }
 
@@ -109,22 +103,24 @@ zkl_replace_free(zkl_replace_t *replace)
 }
 
 
-/* Reads the znode with the name for that mode. */
+/* Reads the znode with the claim's name or, to see if it is there, the new. */
 
 static void
-zkl_replace_read(zkl_replace_t *replace, zkl_mode_t mode, zkl_op_pt handler)
+zkl_replace_read(zkl_replace_t *replace, ngx_uint_t new)
 {
     u_char       buf[ZKL_CLAIM_MAX];
     ngx_str_t    name;
     zkl_lock_t  *lock;
 
     lock = replace->claim->lock;
-    name = zkl_replace_name(replace, mode, buf);
+    name = zkl_replace_name(replace, new, buf);
+
+    replace->new = new;
 
     zkl_replace_send(replace,
                      zkl_op_new(lock->worker->session, ZKL_OP_GET,
                                 &lock->sn.str, &name, NULL),
-                     handler);
+                     zkl_replace_read_handler);
 }
 
 
@@ -152,8 +148,11 @@ zkl_replace_read_handler(zkl_op_t *op)
 
     zkl_node_check(claim, op);
 
-    if (op->rc == ZKL_NO_NODE) {
-        zkl_replace_look(replace);
+    if (op->rc == ZKL_NO_NODE && !replace->durable && !replace->new) {
+
+        /* a reader may have the new name */
+
+        zkl_replace_read(replace, 1);
         return;
     }
 
@@ -162,7 +161,16 @@ zkl_replace_read_handler(zkl_op_t *op)
         return;
     }
 
-    replace->persistent = (replace->durable || op->owner == 0);
+    if (replace->new) {
+
+        /* the answer was lost */
+
+        zkl_replace_done(replace, NGX_OK);
+        return;
+    }
+
+    replace->type = (replace->durable || op->owner == 0) ? ZKL_OP_PERSISTENT
+                                                         : ZKL_OP_GATE;
 
     zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
@@ -185,7 +193,8 @@ zkl_replace_read_handler(zkl_op_t *op)
     }
 
     if (replace->durable
-        && (cdata.index < 0 || cdata.renewals > claim->cell->renewals))
+        && (cdata.index < 0
+            || (uint32_t) cdata.renewals > claim->cell->renewals))
     {
         /*
          * A Curator client's mark is to be mended first; a renewal at another
@@ -245,11 +254,6 @@ zkl_replace_parent_handler(zkl_op_t *op)
     replace = op->data;
     replace->op = NULL;
 
-    if (op->rc == ZKL_NO_NODE) {
-        zkl_replace_done(replace, NGX_DECLINED);
-        return;
-    }
-
     if (op->rc != ZKL_OK || op->cut) {
         zkl_replace_failed(replace, op);
         return;
@@ -271,8 +275,8 @@ zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent)
 
     lock = replace->claim->lock;
 
-    from = zkl_replace_name(replace, replace->mode, old);
-    to = zkl_replace_name(replace, replace->to, new);
+    from = zkl_replace_name(replace, 0, old);
+    to = zkl_replace_name(replace, 1, new);
 
     cdata.data = replace->cdata;
     cdata.len = replace->cdata_len;
@@ -287,10 +291,8 @@ zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent)
     }
 
     rename = zkl_op_rename(lock->worker->session, &lock->sn.str, &from, &to,
-                           &cdata, replace->version, parent, entry);
-    if (rename != NULL) {
-        rename->persistent = (replace->persistent != 0);
-    }
+                           &cdata, replace->version, replace->type, parent,
+                           entry);
 
     zkl_replace_send(replace, rename, zkl_replace_rename_handler);
 }
@@ -321,7 +323,7 @@ zkl_replace_rename_handler(zkl_op_t *op)
     case ZKL_EXISTS:
 
         if (!replace->durable) {
-            zkl_replace_look(replace);
+            zkl_replace_read(replace, 1);
 
         } else if (!replace->refused) {
             replace->refused = 1;
@@ -345,51 +347,24 @@ zkl_replace_rename_handler(zkl_op_t *op)
 
 
 /*
- * The sweep, or the next connection, tries again if nothing is known.  If
- * ZooKeeper refuses, the claim's znode is the old one: the replacement is over,
- * because the claim may have to end.  The sweep begins another; but a claim
- * that ZooKeeper refuses to make durable stays ephemeral, and so does a claim
- * of a lock with more data in the znode than a gateway reads.
+ * The claim, or the lock's znode, is gone; or the operation failed.  The sweep,
+ * or the next connection, tries again if nothing is known.  If ZooKeeper
+ * refuses, the claim's znode is the old one: the replacement is over, because
+ * the claim may have to end.  The sweep begins another; but a claim that
+ * ZooKeeper refuses to make durable stays ephemeral, and so does a claim of a
+ * lock with more data in the znode than a gateway reads.
  */
 
 static void
 zkl_replace_failed(zkl_replace_t *replace, zkl_op_t *op)
 {
-    if (op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN) {
+    if (op->rc == ZKL_NO_NODE) {
+        zkl_replace_done(replace, NGX_DECLINED);
+
+    } else if (op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN) {
         zkl_replace_done(replace,
                          (replace->durable && op->rc != ZKL_OVER_QUOTA)
                          ? NGX_ERROR : NGX_AGAIN);
-    }
-}
-
-
-/* The claim's znode does not have the old name: looks for the new name. */
-
-static void
-zkl_replace_look(zkl_replace_t *replace)
-{
-    if (replace->durable) {
-        zkl_replace_done(replace, NGX_DECLINED);
-
-    } else {
-        zkl_replace_read(replace, replace->to, zkl_replace_look_handler);
-    }
-}
-
-
-static void
-zkl_replace_look_handler(zkl_op_t *op)
-{
-    zkl_replace_t  *replace;
-
-    replace = op->data;
-    replace->op = NULL;
-
-    if (op->rc == ZKL_OK) {
-        zkl_replace_done(replace, NGX_OK);
-
-    } else if (op->rc == ZKL_NO_NODE) {
-        zkl_replace_done(replace, NGX_DECLINED);
     }
 }
 
@@ -440,19 +415,23 @@ zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc)
 }
 
 
-/* buf has room for ZKL_CLAIM_MAX bytes. */
+/* The name before, or the new name.  buf has room for ZKL_CLAIM_MAX bytes. */
 
 static ngx_str_t
-zkl_replace_name(zkl_replace_t *replace, zkl_mode_t mode, u_char *buf)
+zkl_replace_name(zkl_replace_t *replace, ngx_uint_t new, u_char *buf)
 {
-    zkl_id_t   id;
-    ngx_str_t  name;
+    zkl_id_t      id;
+    ngx_str_t     name;
+    zkl_mode_t    mode;
+    zkl_claim_t  *claim;
 
-    id = zkl_claim_id(replace->claim);
+    claim = replace->claim;
+    mode = (new && !replace->durable) ? ZKL_READ : claim->named_mode;
+    id = zkl_claim_id(claim);
 
     name.data = buf;
     name.len = zkl_name_claim_write((char *) buf, &id, mode,
-                                    replace->claim->entry.seq);
+                                    claim->entry.seq);
 
     return name;
 }

@@ -78,8 +78,7 @@ static void zkl_worker_changed(void *data, ngx_str_t *path,
 static void zkl_worker_listed(void *data, ngx_str_t *path);
 static void zkl_worker_made(void *data, int64_t zxid);
 static void zkl_worker_turn_handler(ngx_event_t *ev);
-static void zkl_worker_tell_transient(zkl_worker_t *worker,
-    void (*tell)(zkl_claim_t *claim));
+static void zkl_worker_proceed(zkl_worker_t *worker);
 static void zkl_worker_sweep_handler(ngx_event_t *ev);
 
 
@@ -102,6 +101,7 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
     ngx_shm_zone_t *shm_zone, ngx_log_t *log)
 {
     int                err;
+    ngx_uint_t         i;
     zkl_worker_t      *worker;
     ngx_connection_t  *c;
 
@@ -121,8 +121,6 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
                     ngx_str_rbtree_insert_value);
     ngx_rbtree_init(&worker->followed, &worker->followed_sentinel,
                     ngx_str_rbtree_insert_value);
-    ngx_rbtree_init(&worker->subs, &worker->subs_sentinel,
-                    ngx_rbtree_insert_value);
 
     ngx_queue_init(&worker->adoptions);
     ngx_queue_init(&worker->gates);
@@ -136,6 +134,10 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
     ngx_queue_init(&worker->searches);
     ngx_rbtree_init(&worker->looking, &worker->looking_sentinel,
                     ngx_str_rbtree_insert_value);
+
+    for (i = 0; i < ZKL_SUBS; i++) {
+        ngx_queue_init(&worker->subs[i]);
+    }
 
     zkl_worker_timer(worker, &worker->turn, zkl_worker_turn_handler);
     zkl_worker_timer(worker, &worker->sweep, zkl_worker_sweep_handler);
@@ -274,7 +276,6 @@ zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone, ngx_uint_t successor,
     ngx_uint_t needed)
 {
     ngx_uint_t  closes;
-    zkl_key_t   key;
 
     closes = zkl_session_connected(session) && (ngx_terminate || !needed);
 
@@ -285,7 +286,7 @@ zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone, ngx_uint_t successor,
         zkl_session_leave(session);
     }
 
-    if ((successor || !closes) && zkl_zone_key(zone, &key) == NGX_OK) {
+    if ((successor || !closes) && zone->own->keyed) {
         zkl_zone_abandon(zone);
 
     } else {
@@ -335,19 +336,26 @@ zkl_worker_servers(zkl_worker_t *worker)
 }
 
 
+/*
+ * Whether a claim is held, or may be held because another gateway may have
+ * renewed the lease or told of the grant.  Without durable, held claims that
+ * are durable do not count, because a durable claim needs no session.
+ */
+
 static ngx_uint_t
 zkl_worker_holds(zkl_worker_t *worker, ngx_uint_t durable)
 {
-    ngx_queue_t  *q;
-    zkl_lock_t   *lock;
+    ngx_uint_t    i;
+    zkl_claim_t  *claim;
 
-    for (q = ngx_queue_head(&worker->active);
-         q != ngx_queue_sentinel(&worker->active);
-         q = ngx_queue_next(q))
-    {
-        lock = ngx_queue_data(q, zkl_lock_t, queue);
+    for (i = 0; i < worker->nclaims; i++) {
+        claim = worker->claims[i];
 
-        if (zkl_lock_holds(lock, durable)) {
+        if (claim != NULL
+            && (claim->state == ZKL_EXPIRING
+                || (claim->state == ZKL_HELD
+                    && (durable || claim->lasting != ZKL_DURABLE))))
+        {
             return 1;
         }
     }
@@ -389,10 +397,7 @@ zkl_worker_free(zkl_worker_t *worker)
         zkl_zone_free(worker->zone);
     }
 
-    if (worker->claims != NULL) {
-        ngx_free(worker->claims);
-    }
-
+    ngx_free(worker->claims);
     ngx_free(worker);
 }
 
@@ -420,20 +425,15 @@ zkl_worker_refuse_waiters(zkl_worker_t *worker)
 static void
 zkl_worker_shut(zkl_worker_t *worker)
 {
-    ngx_uint_t    n;
-    ngx_queue_t  *q, *next;
-    zkl_lock_t   *lock;
+    ngx_uint_t  i, n;
 
     n = 0;
 
-    for (q = ngx_queue_head(&worker->active);
-         q != ngx_queue_sentinel(&worker->active);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        lock = ngx_queue_data(q, zkl_lock_t, queue);
+    for (i = 0; i < worker->nclaims; i++) {
 
-        n += zkl_lock_shut(lock);
+        if (worker->claims[i] != NULL) {
+            n += zkl_claim_shut(worker->claims[i]);
+        }
     }
 
     zkl_worker_tell_calls(worker, zkl_call_unreachable);
@@ -505,8 +505,7 @@ zkl_worker_ring(void *data, uint32_t record)
     zkl_worker_t  *worker = data;
 
     ngx_queue_t          ringing;
-    ngx_queue_t         *q;
-    ngx_rbtree_node_t   *node;
+    ngx_queue_t         *q, *next, *subs;
     zkl_subscription_t  *sub;
 
     ngx_log_debug1(NGX_LOG_DEBUG_HTTP, worker->log, 0,
@@ -521,31 +520,23 @@ zkl_worker_ring(void *data, uint32_t record)
 
     ngx_queue_init(&ringing);
 
-    node = worker->subs.root;
+    subs = &worker->subs[record % ZKL_SUBS];
 
-    while (node != worker->subs.sentinel) {
+    for (q = ngx_queue_head(subs); q != ngx_queue_sentinel(subs); q = next) {
+        next = ngx_queue_next(q);
+        sub = ngx_queue_data(q, zkl_subscription_t, queue);
 
-        if (node->key != record) {
-            node = (record < node->key) ? node->left : node->right;
-            continue;
+        if (sub->record == record) {
+            ngx_queue_remove(q);
+            ngx_queue_insert_tail(&ringing, q);
         }
-
-        sub = (zkl_subscription_t *) node;
-
-        ngx_rbtree_delete(&worker->subs, &sub->node);
-        ngx_queue_insert_tail(&ringing, &sub->queue);
-        sub->ringing = 1;
-
-        /* there may be another for the record */
-
-        node = worker->subs.root;
     }
 
     while (!ngx_queue_empty(&ringing)) {
         q = ngx_queue_head(&ringing);
         sub = ngx_queue_data(q, zkl_subscription_t, queue);
 
-        zkl_worker_unsubscribe(worker, sub);
+        zkl_worker_unsubscribe(sub);
         sub->handler(sub);
     }
 }
@@ -555,30 +546,20 @@ void
 zkl_worker_subscribe(zkl_worker_t *worker, zkl_subscription_t *sub,
     uint32_t record)
 {
-    sub->node.key = record;
+    sub->record = record;
     sub->set = 1;
-    sub->ringing = 0;
 
-    ngx_rbtree_insert(&worker->subs, &sub->node);
+    ngx_queue_insert_tail(&worker->subs[record % ZKL_SUBS], &sub->queue);
 }
 
 
 void
-zkl_worker_unsubscribe(zkl_worker_t *worker, zkl_subscription_t *sub)
+zkl_worker_unsubscribe(zkl_subscription_t *sub)
 {
-    if (!sub->set) {
-        return;
-    }
-
-    if (sub->ringing) {
+    if (sub->set) {
+        sub->set = 0;
         ngx_queue_remove(&sub->queue);
-
-    } else {
-        ngx_rbtree_delete(&worker->subs, &sub->node);
     }
-
-    sub->set = 0;
-    sub->ringing = 0;
 }
 
 
@@ -771,16 +752,10 @@ zkl_worker_lost(void *data)
 {
     zkl_worker_t  *worker = data;
 
-    zkl_key_t  key;
-
     zkl_worker_count(worker, ZKL_COUNT_EXPIRED, 1);
 
-    if (zkl_zone_key(worker->zone, &key) != NGX_OK) {
-        key.id = 0;
-    }
-
+    zkl_custody_lost(worker, worker->zone->own->key.id);
     zkl_zone_set_key(worker->zone, NULL);
-    zkl_custody_lost(worker, key.id);
 
     zkl_worker_tell_locks(&worker->active, zkl_lock_session_over);
     zkl_worker_tell_locks(&worker->idle, zkl_lock_session_over);
@@ -813,7 +788,7 @@ zkl_worker_heard(zkl_worker_t *worker)
 {
     worker->away = 0;
 
-    zkl_worker_tell_transient(worker, zkl_claim_connected);
+    zkl_worker_proceed(worker);
     zkl_worker_tell_calls(worker, zkl_call_connected);
     zkl_names_wake(worker);
     zkl_worker_busy(worker);
@@ -828,12 +803,12 @@ zkl_worker_tell_calls(zkl_worker_t *worker, void (*tell)(zkl_call_t *call))
     ngx_queue_t   calls;
     ngx_queue_t  *q;
 
-    ngx_queue_init(&calls);
-
-    if (!ngx_queue_empty(&worker->calls)) {
-        ngx_queue_add(&calls, &worker->calls);
-        ngx_queue_init(&worker->calls);
+    if (ngx_queue_empty(&worker->calls)) {
+        return;
     }
+
+    q = ngx_queue_head(&worker->calls);
+    ngx_queue_split(&worker->calls, q, &calls);
 
     while (!ngx_queue_empty(&calls)) {
         q = ngx_queue_head(&calls);
@@ -897,25 +872,22 @@ zkl_worker_listed(void *data, ngx_str_t *path)
 }
 
 
-/* Calls tell for each transient claim; tell may end that claim. */
+/* Has each transient claim proceed, which may end that claim. */
 
 static void
-zkl_worker_tell_transient(zkl_worker_t *worker,
-    void (*tell)(zkl_claim_t *claim))
+zkl_worker_proceed(zkl_worker_t *worker)
 {
     ngx_queue_t   transient;
     ngx_queue_t  *q;
-
-    /* claims that become transient meanwhile are not told */
-
-    ngx_queue_init(&transient);
 
     if (ngx_queue_empty(&worker->transient)) {
         return;
     }
 
-    ngx_queue_add(&transient, &worker->transient);
-    ngx_queue_init(&worker->transient);
+    /* claims that become transient meanwhile are not told */
+
+    q = ngx_queue_head(&worker->transient);
+    ngx_queue_split(&worker->transient, q, &transient);
 
     while (!ngx_queue_empty(&transient)) {
         q = ngx_queue_head(&transient);
@@ -923,7 +895,7 @@ zkl_worker_tell_transient(zkl_worker_t *worker,
         ngx_queue_remove(q);
         ngx_queue_insert_tail(&worker->transient, q);
 
-        tell(ngx_queue_data(q, zkl_claim_t, transient));
+        zkl_claim_proceed(ngx_queue_data(q, zkl_claim_t, transient));
     }
 }
 
@@ -944,7 +916,7 @@ zkl_worker_sweep_handler(ngx_event_t *ev)
 
         /* claims that there was no memory for, or that were refused */
 
-        zkl_worker_tell_transient(worker, zkl_claim_connected);
+        zkl_worker_proceed(worker);
         zkl_custody_sweep(worker);
         zkl_worker_tell_calls(worker, zkl_call_connected);
     }

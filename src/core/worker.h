@@ -18,6 +18,10 @@
 #include "zk/session.h"
 
 
+/* queues of subscriptions */
+#define ZKL_SUBS                       256
+
+
 typedef struct zkl_worker_s        zkl_worker_t;
 typedef struct zkl_claim_s         zkl_claim_t;
 typedef struct zkl_call_s          zkl_call_t;
@@ -37,11 +41,11 @@ typedef void (*zkl_journal_pt)(void *data, zkl_journal_t *line);
 /* a call of handler, once, when a sibling's record has changed */
 
 struct zkl_subscription_s {
-    ngx_rbtree_node_t                  node;    /* key: the record */
-    ngx_queue_t                        queue;   /* subscriptions called now */
+    ngx_queue_t                        queue;   /* in worker->subs; or those
+                                                   that are called now */
+    uint32_t                           record;
     zkl_subscription_pt                handler;
     unsigned                           set:1;
-    unsigned                           ringing:1;   /* in queue, not node */
 };
 
 
@@ -136,8 +140,6 @@ struct zkl_worker_s {
     ngx_queue_t                        adoptions;   /* of dead workers' slots */
 
     ngx_queue_t                        gates;   /* of custody.c */
-    zkl_op_t                          *listing; /* the list of all gates, or
-                                                   NULL */
     ngx_uint_t                         nfleeting;   /* leases whose znode is
                                                    ephemeral */
     ngx_msec_t                         left;    /* when this worker began to
@@ -147,8 +149,8 @@ struct zkl_worker_s {
     ngx_rbtree_t                       followed; /* locks, by path */
     ngx_rbtree_node_t                  followed_sentinel;
 
-    ngx_rbtree_t                       subs;
-    ngx_rbtree_node_t                  subs_sentinel;
+    ngx_queue_t                        subs[ZKL_SUBS]; /* by the record, modulo
+                                                   ZKL_SUBS */
 
     ngx_event_t                        sweep;
 
@@ -165,6 +167,8 @@ struct zkl_worker_s {
     unsigned                           leaving:1;
     unsigned                           unlisted:1;  /* a list of all gates is
                                                        due */
+    unsigned                           listing:1;   /* such a list is under
+                                                       way */
     unsigned                           persistent:1;    /* the server has no
                                                            containers */
 };
@@ -231,7 +235,7 @@ void zkl_worker_busy(zkl_worker_t *worker);
  */
 void zkl_worker_subscribe(zkl_worker_t *worker, zkl_subscription_t *sub,
     uint32_t record);
-void zkl_worker_unsubscribe(zkl_worker_t *worker, zkl_subscription_t *sub);
+void zkl_worker_unsubscribe(zkl_subscription_t *sub);
 
 
 /* The events of the worker's session; data is the worker. */

@@ -28,18 +28,15 @@ static void ngx_http_zk_lock_acquire_handler(void *data, zkl_claim_t *claim,
 ngx_int_t
 ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
-    ngx_int_t                     rc;
-    ngx_str_t                     key;
-    ngx_uint_t                    stream, node, async;
-    const char                   *why;
-    zkl_args_t                    args;
-    zkl_outcome_e                 outcome;
-    zkl_claim_data_t              cdata;
-    zkl_acquire_t                 acquire;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-    uint8_t                       hash[ZKL_KEY];
-
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+    ngx_int_t          rc;
+    ngx_str_t          key;
+    ngx_uint_t         stream, node, async;
+    const char        *why;
+    zkl_args_t         args;
+    zkl_outcome_e      outcome;
+    zkl_claim_data_t   cdata;
+    zkl_acquire_t      acquire;
+    uint8_t            hash[ZKL_KEY];
 
     rc = ngx_http_zk_lock_args(r, &args, ZKL_ARG_WAIT|ZKL_ARG_TTL
                                          |ZKL_ARG_MODE|ZKL_ARG_PERMITS
@@ -96,7 +93,7 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     if (async) {
         acquire.terms.async = 1;
         acquire.terms.durable = 0;
-        acquire.terms.grace = zlcf->grace;
+        acquire.terms.grace = ctx->conf->grace;
         acquire.terms.forever = !(args.given & ZKL_ARG_WAIT);
         cdata.async = 1;
     }
@@ -135,7 +132,7 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     const char                   *why;
     ngx_http_zk_lock_loc_conf_t  *zlcf;
 
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+    zlcf = ctx->conf;
 
     ngx_memzero(acquire, sizeof(zkl_acquire_t));
 
@@ -192,7 +189,7 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
 
     acquire->path = ctx->path;
     acquire->request = ngx_http_zk_lock_log_request(r);
-    acquire->wait = ngx_http_zk_lock_args_wait(r, args, zlcf->wait);
+    acquire->wait = ngx_http_zk_lock_args_wait(ctx, args, zlcf->wait);
     acquire->timeout = zlcf->timeout;
     acquire->terms.once = (acquire->wait == 0);
 
@@ -205,7 +202,7 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
 
     acquire->terms.leased = (args->given & ZKL_ARG_TTL) ? 1 : 0;
     acquire->ttl = acquire->terms.leased
-                   ? ngx_http_zk_lock_args_ttl(r, args)
+                   ? ngx_http_zk_lock_args_ttl(ctx, args)
                    : ngx_min(zlcf->ttl, zlcf->max_ttl);
     acquire->terms.durable = (args->given & ZKL_ARG_DURABLE) || zlcf->durable;
     acquire->cdata = cdata;
@@ -219,9 +216,9 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     ngx_memcpy(cdata->owner, args->owner, args->owner_len);
     ngx_memcpy(cdata->data, args->data, args->data_len);
 
-    ngx_http_zk_lock_request_cdata(r, cdata, &ctx->name, &ctx->path);
+    ngx_http_zk_lock_request_cdata(r, cdata, &ctx->told.name, &ctx->path);
 
-    ctx->waits = 1;
+    ctx->told.waits = 1;
     ctx->has_data = (args->owner_len != 0 || args->data_len != 0);
 
     return NGX_OK;
@@ -302,21 +299,21 @@ ngx_http_zk_lock_acquire_handler(void *data, zkl_claim_t *claim,
                    "zk lock: \"%V\" outcome %d", &ctx->path, outcome);
 
     ctx->claim = NULL;
-    ctx->waited = ngx_current_msec - claim->started;
+    ctx->told.waited = ngx_current_msec - claim->started;
 
     switch (outcome) {
 
     case ZKL_GRANTED:
 
         if (ngx_http_zk_lock_request_gone(r)) {
-            ngx_str_set(&ctx->outcome, "gone");
+            ngx_str_set(&ctx->told.outcome, "gone");
             zkl_claim_abandon(claim);
 
             rc = NGX_HTTP_CLIENT_CLOSED_REQUEST;
             break;
         }
 
-        ngx_str_set(&ctx->outcome, "granted");
+        ngx_str_set(&ctx->told.outcome, "granted");
         ngx_http_zk_lock_request_note(ctx, claim);
         ctx->granted = 1;
 
@@ -324,7 +321,7 @@ ngx_http_zk_lock_acquire_handler(void *data, zkl_claim_t *claim,
         break;
 
     case ZKL_QUEUED:
-        ngx_str_set(&ctx->outcome, "queued");
+        ngx_str_set(&ctx->told.outcome, "queued");
         ngx_http_zk_lock_request_note(ctx, claim);
 
         rc = ngx_http_zk_lock_answer_queued(r, ctx, claim);

@@ -86,18 +86,15 @@ ngx_int_t
 ngx_http_zk_lock_admin(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     zkl_call_e type)
 {
-    ngx_str_t                    *header;
-    ngx_uint_t                    n;
-    ngx_http_zk_lock_admin_t     *admin;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    ngx_str_t                 *header;
+    ngx_uint_t                 n;
+    ngx_http_zk_lock_admin_t  *admin;
 
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+    ctx->told.type = (type == ZKL_BREAK) ? NGX_HTTP_ZK_LOCK_BREAK
+                                         : NGX_HTTP_ZK_LOCK_REVOKE;
 
-    ctx->type = (type == ZKL_BREAK) ? NGX_HTTP_ZK_LOCK_BREAK
-                                    : NGX_HTTP_ZK_LOCK_REVOKE;
-
-    if (!zlcf->admin) {
-        ngx_str_set(&ctx->outcome, "refused");
+    if (!ctx->conf->admin) {
+        ngx_str_set(&ctx->told.outcome, "refused");
 
         return ngx_http_zk_lock_problem(r, NGX_HTTP_FORBIDDEN,
                                         "this takes a location with "
@@ -358,18 +355,14 @@ static ngx_int_t
 ngx_http_zk_lock_admin_call(ngx_http_zk_lock_admin_t *admin,
     ngx_http_zk_lock_target_t *target)
 {
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-    zkl_question_t                question;
-
-    zlcf = ngx_http_get_module_loc_conf(admin->request,
-                                        ngx_http_zk_lock_module);
+    zkl_question_t  question;
 
     ngx_memzero(&question, sizeof(zkl_question_t));
 
     question.type = admin->type;
     question.forced = 1;
     question.path = &admin->ctx->path;
-    question.timeout = zlcf->timeout;
+    question.timeout = admin->ctx->conf->timeout;
     question.node = ngx_http_zk_lock_request_node(admin->request);
     question.handler = ngx_http_zk_lock_admin_call_handler;
     question.data = admin;
@@ -452,11 +445,12 @@ static void
 ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
     ngx_http_zk_lock_target_t *target)
 {
-    ngx_str_t            name, user, text;
+    ngx_str_t            name, user, text, *lock;
     ngx_uint_t           level, broken;
     ngx_http_request_t  *r;
 
     r = admin->request;
+    lock = &admin->ctx->told.name;
 
     /* a break must be seen in a log of nginx's default level, too */
 
@@ -477,8 +471,7 @@ ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
 
     if (ngx_http_zk_lock_admin_escape(r->pool, &user, text.data, text.len)
         != NGX_OK
-        || ngx_http_zk_lock_admin_escape(r->pool, &name, admin->ctx->name.data,
-                                         admin->ctx->name.len)
+        || ngx_http_zk_lock_admin_escape(r->pool, &name, lock->data, lock->len)
            != NGX_OK)
     {
         return;
@@ -539,16 +532,15 @@ ngx_http_zk_lock_admin_answer(ngx_http_zk_lock_admin_t *admin)
     ctx = admin->ctx;
 
     if (admin->done != 0 && admin->type == ZKL_BREAK) {
-        ngx_str_set(&ctx->outcome, "broken");
+        ngx_str_set(&ctx->told.outcome, "broken");
         return ngx_http_zk_lock_answer_done(r);
     }
 
     if (admin->done != 0) {
-        ngx_str_set(&ctx->outcome, "revoked");
+        ngx_str_set(&ctx->told.outcome, "revoked");
 
         json = zkl_json_open();
 
-        zkl_json_object(json, NULL);
         ngx_http_zk_lock_write_name(json, ctx);
         zkl_json_integer(json, "asked", (int64_t) admin->done);
 
@@ -556,14 +548,14 @@ ngx_http_zk_lock_admin_answer(ngx_http_zk_lock_admin_t *admin)
     }
 
     if (admin->fencing != 0 && admin->listed) {
-        ngx_str_set(&ctx->outcome, "refused");
+        ngx_str_set(&ctx->told.outcome, "refused");
 
         return ngx_http_zk_lock_problem(r, NGX_HTTP_PRECONDITION_FAILED,
                                         "nobody holds this lock with that "
                                         "fencing token");
     }
 
-    ngx_str_set(&ctx->outcome, "free");
+    ngx_str_set(&ctx->told.outcome, "free");
 
     if (ctx->plain) {
         return ngx_http_zk_lock_answer_done(r);

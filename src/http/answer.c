@@ -19,24 +19,20 @@
 #include "core/journal.h"
 
 
-/* seconds that a client is asked to wait before the next try */
-#define NGX_HTTP_ZK_LOCK_RETRY_AFTER  1
-
 /* the type and the title of a kind of problem */
 
 typedef struct {
     ngx_uint_t    kind;
-    ngx_str_t     type;
-    ngx_str_t     title;
+    const char   *type;
+    const char   *title;
 } ngx_http_zk_lock_title_t;
 
 
-static void ngx_http_zk_lock_open_title(zkl_json_t *json, ngx_uint_t kind,
-    ngx_uint_t status, const char *detail);
-static ngx_int_t ngx_http_zk_lock_send_kind(ngx_http_request_t *r,
-    ngx_uint_t status, ngx_uint_t kind, zkl_json_t *json, zkl_terraform_t *t);
+static zkl_json_t *ngx_http_zk_lock_open_title(ngx_http_request_t *r,
+    ngx_uint_t kind, ngx_uint_t status, const char *detail);
+static ngx_uint_t ngx_http_zk_lock_retries(ngx_uint_t kind);
 static ngx_int_t ngx_http_zk_lock_retry(ngx_http_request_t *r,
-    ngx_uint_t status, zkl_json_t *json);
+    ngx_uint_t kind);
 static ngx_int_t ngx_http_zk_lock_send_json(ngx_http_request_t *r,
     ngx_uint_t status, const char *type, zkl_json_t *json, zkl_terraform_t *t);
 static ngx_uint_t ngx_http_zk_lock_has_page(ngx_http_request_t *r,
@@ -48,68 +44,45 @@ static void ngx_http_zk_lock_write_time(zkl_json_t *json, const char *key,
 static ngx_int_t ngx_http_zk_lock_fencing(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_secrets(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, ngx_uint_t location, ngx_uint_t async);
+    ngx_http_zk_lock_ctx_t *ctx, ngx_uint_t async);
 
 
 static const ngx_http_zk_lock_title_t  ngx_http_zk_lock_titles[] = {
 
-    { NGX_HTTP_BAD_REQUEST,
-      ngx_string("/problems/bad-request"), ngx_string("Bad request") },
+    { NGX_HTTP_BAD_REQUEST, "/problems/bad-request", "Bad request" },
+    { NGX_HTTP_FORBIDDEN, "/problems/forbidden", "Not allowed here" },
+    { NGX_HTTP_NOT_FOUND, "/problems/not-found", "Not found" },
+    { NGX_HTTP_NOT_ALLOWED, "/problems/method", "Method not allowed" },
+    { NGX_HTTP_CONFLICT, "/problems/conflict", "Conflict" },
 
-    { NGX_HTTP_FORBIDDEN,
-      ngx_string("/problems/forbidden"), ngx_string("Not allowed here") },
+    { NGX_HTTP_ZK_LOCK_STATUS_GONE, "/problems/gone", "The claim is gone" },
 
-    { NGX_HTTP_NOT_FOUND,
-      ngx_string("/problems/not-found"), ngx_string("Not found") },
+    { NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "/problems/too-large",
+      "Body too large" },
 
-    { NGX_HTTP_NOT_ALLOWED,
-      ngx_string("/problems/method"), ngx_string("Method not allowed") },
+    { NGX_HTTP_UNSUPPORTED_MEDIA_TYPE, "/problems/media-type",
+      "Unsupported media type" },
 
-    { NGX_HTTP_CONFLICT,
-      ngx_string("/problems/conflict"), ngx_string("Conflict") },
+    { NGX_HTTP_PRECONDITION_FAILED, "/problems/another-holder",
+      "Not that holder" },
 
-    { NGX_HTTP_ZK_LOCK_STATUS_GONE,
-      ngx_string("/problems/gone"), ngx_string("The claim is gone") },
+    { NGX_HTTP_ZK_LOCK_STATUS_UNPROCESSABLE, "/problems/key",
+      "The key was used already" },
 
-    { NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
-      ngx_string("/problems/too-large"), ngx_string("Body too large") },
+    { NGX_HTTP_ZK_LOCK_STATUS_PRECONDITION, "/problems/whom",
+      "Which holder is meant?" },
 
-    { NGX_HTTP_UNSUPPORTED_MEDIA_TYPE,
-      ngx_string("/problems/media-type"),
-      ngx_string("Unsupported media type") },
-
-    { NGX_HTTP_PRECONDITION_FAILED,
-      ngx_string("/problems/another-holder"), ngx_string("Not that holder")
-    },
-
-    { NGX_HTTP_ZK_LOCK_STATUS_UNPROCESSABLE,
-      ngx_string("/problems/key"), ngx_string("The key was used already") },
-
-    { NGX_HTTP_ZK_LOCK_STATUS_PRECONDITION,
-      ngx_string("/problems/whom"), ngx_string("Which holder is meant?") },
-
-    { NGX_HTTP_ZK_LOCK_STATUS_LOCKED,
-      ngx_string("/problems/taken"), ngx_string("The lock is taken") },
-
-    { NGX_HTTP_TOO_MANY_REQUESTS,
-      ngx_string("/problems/full"), ngx_string("The queue is full") },
-
-    { NGX_HTTP_ZK_LOCK_KIND_QUOTA,
-      ngx_string("/problems/quota"), ngx_string("Too many claims") },
-
-    { NGX_HTTP_SERVICE_UNAVAILABLE,
-      ngx_string("/problems/unavailable"), ngx_string("Not available") },
+    { NGX_HTTP_ZK_LOCK_STATUS_LOCKED, "/problems/taken", "The lock is taken" },
+    { NGX_HTTP_TOO_MANY_REQUESTS, "/problems/full", "The queue is full" },
+    { NGX_HTTP_ZK_LOCK_KIND_QUOTA, "/problems/quota", "Too many claims" },
+    { NGX_HTTP_SERVICE_UNAVAILABLE, "/problems/unavailable", "Not available" },
 
     /* a 503 that is due to the gateway's size, not to ZooKeeper */
 
-    { NGX_HTTP_ZK_LOCK_KIND_NO_ROOM,
-      ngx_string("/problems/no-room"), ngx_string("No room") },
+    { NGX_HTTP_ZK_LOCK_KIND_NO_ROOM, "/problems/no-room", "No room" },
+    { NGX_HTTP_ZK_LOCK_KIND_DRAINED, "/problems/drained", "Drained" },
 
-    { NGX_HTTP_ZK_LOCK_KIND_DRAINED,
-      ngx_string("/problems/drained"), ngx_string("Drained") },
-
-    { 0,
-      ngx_string("/problems/failed"), ngx_string("Failed") }
+    { 0, "/problems/failed", "Failed" }
 };
 
 
@@ -117,31 +90,32 @@ ngx_int_t
 ngx_http_zk_lock_problem(ngx_http_request_t *r, ngx_uint_t kind,
     const char *detail)
 {
-    zkl_json_t  *json;
-
-    json = zkl_json_open();
-
-    ngx_http_zk_lock_open_problem(json, kind, detail);
-
     return ngx_http_zk_lock_send_problem(r, ngx_http_zk_lock_kind_status(kind),
-                                         json);
+                                         ngx_http_zk_lock_open_problem(r, kind,
+                                                                      detail));
 }
 
 
-void
-ngx_http_zk_lock_open_problem(zkl_json_t *json, ngx_uint_t kind,
+zkl_json_t *
+ngx_http_zk_lock_open_problem(ngx_http_request_t *r, ngx_uint_t kind,
     const char *detail)
 {
-    ngx_http_zk_lock_open_title(json, kind, ngx_http_zk_lock_kind_status(kind),
-                                detail);
+    return ngx_http_zk_lock_open_title(r, kind,
+                                       ngx_http_zk_lock_kind_status(kind),
+                                       detail);
 }
 
 
-static void
-ngx_http_zk_lock_open_title(zkl_json_t *json, ngx_uint_t kind,
+static zkl_json_t *
+ngx_http_zk_lock_open_title(ngx_http_request_t *r, ngx_uint_t kind,
     ngx_uint_t status, const char *detail)
 {
+    zkl_json_t                      *json;
     const ngx_http_zk_lock_title_t  *t;
+
+    if (ngx_http_zk_lock_retry(r, kind) != NGX_OK) {
+        return NULL;
+    }
 
     for (t = ngx_http_zk_lock_titles; t->kind != 0; t++) {
         if (t->kind == kind) {
@@ -149,11 +123,42 @@ ngx_http_zk_lock_open_title(zkl_json_t *json, ngx_uint_t kind,
         }
     }
 
-    zkl_json_object(json, NULL);
-    zkl_json_string(json, "type", (char *) t->type.data, t->type.len);
-    zkl_json_string(json, "title", (char *) t->title.data, t->title.len);
+    json = zkl_json_open();
+
+    ngx_http_zk_lock_write_text(json, "type", t->type);
+    ngx_http_zk_lock_write_text(json, "title", t->title);
     zkl_json_integer(json, "status", (int64_t) status);
     ngx_http_zk_lock_write_text(json, "detail", detail);
+
+    if (ngx_http_zk_lock_retries(kind)) {
+        zkl_json_integer(json, "retry_after_ms", 1000);
+    }
+
+    return json;
+}
+
+
+/* Whether a new try makes sense, after a second. */
+
+static ngx_uint_t
+ngx_http_zk_lock_retries(ngx_uint_t kind)
+{
+    ngx_uint_t  status;
+
+    status = ngx_http_zk_lock_kind_status(kind);
+
+    return status == NGX_HTTP_ZK_LOCK_STATUS_LOCKED
+           || status == NGX_HTTP_TOO_MANY_REQUESTS
+           || status == NGX_HTTP_SERVICE_UNAVAILABLE;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_retry(ngx_http_request_t *r, ngx_uint_t kind)
+{
+    return ngx_http_zk_lock_retries(kind)
+           ? ngx_http_zk_lock_add_header(r, "Retry-After", (u_char *) "1", 1)
+           : NGX_OK;
 }
 
 
@@ -161,59 +166,8 @@ ngx_int_t
 ngx_http_zk_lock_send_problem(ngx_http_request_t *r, ngx_uint_t status,
     zkl_json_t *json)
 {
-    return ngx_http_zk_lock_send_kind(r, status, status, json, NULL);
-}
-
-
-/* As send_json(); the kind gives Retry-After. */
-
-static ngx_int_t
-ngx_http_zk_lock_send_kind(ngx_http_request_t *r, ngx_uint_t status,
-    ngx_uint_t kind, zkl_json_t *json, zkl_terraform_t *t)
-{
-    if (ngx_http_zk_lock_retry(r, ngx_http_zk_lock_kind_status(kind), json)
-        != NGX_OK)
-    {
-        zkl_json_close(json);
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
     return ngx_http_zk_lock_send_json(r, status, "application/problem+json",
-                                      json, t);
-}
-
-
-/*
- * Tells when a new try makes sense, by a header and, unless json is NULL, by a
- * member.
- */
-
-static ngx_int_t
-ngx_http_zk_lock_retry(ngx_http_request_t *r, ngx_uint_t status,
-    zkl_json_t *json)
-{
-    u_char  *p;
-
-    if (status != NGX_HTTP_ZK_LOCK_STATUS_LOCKED
-        && status != NGX_HTTP_TOO_MANY_REQUESTS
-        && status != NGX_HTTP_SERVICE_UNAVAILABLE)
-    {
-        return NGX_OK;
-    }
-
-    if (json != NULL) {
-        zkl_json_integer(json, "retry_after_ms",
-                         NGX_HTTP_ZK_LOCK_RETRY_AFTER * 1000);
-    }
-
-    p = ngx_pnalloc(r->pool, NGX_INT_T_LEN);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    return ngx_http_zk_lock_add_header(r, "Retry-After", p,
-                            ngx_sprintf(p, "%d", NGX_HTTP_ZK_LOCK_RETRY_AFTER)
-                            - p);
+                                      json, NULL);
 }
 
 
@@ -296,10 +250,7 @@ ngx_http_zk_lock_send_json(ngx_http_request_t *r, ngx_uint_t status,
     ngx_int_t                rc;
     ngx_buf_t               *b;
     const char              *text;
-    ngx_chain_t              out;
     ngx_http_zk_lock_ctx_t  *ctx;
-
-    zkl_json_end_object(json);
 
     text = zkl_json_text(json, &len);
 
@@ -330,12 +281,8 @@ ngx_http_zk_lock_send_json(ngx_http_request_t *r, ngx_uint_t status,
 
     b->last = ngx_cpymem(b->last, text, len);
     *b->last++ = '\n';
-    b->last_buf = (r == r->main) ? 1 : 0;
-    b->last_in_chain = 1;
 
     zkl_json_close(json);
-
-    r->headers_out.status = status;
 
     if (status == NGX_HTTP_ZK_LOCK_STATUS_LOCKED) {
         ngx_str_set(&r->headers_out.status_line, "423 Locked");
@@ -347,6 +294,31 @@ ngx_http_zk_lock_send_json(ngx_http_request_t *r, ngx_uint_t status,
         ngx_str_set(&r->headers_out.status_line, "428 Precondition Required");
     }
 
+    rc = ngx_http_zk_lock_send_buf(r, status, type, b);
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
+
+    /* NGX_AGAIN: the connection takes no more for now */
+
+    if (ctx != NULL && (rc == NGX_OK || rc == NGX_AGAIN)) {
+        ctx->sent = (status == NGX_HTTP_OK || status == NGX_HTTP_CREATED);
+    }
+
+    return rc;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_send_buf(ngx_http_request_t *r, ngx_uint_t status,
+    const char *type, ngx_buf_t *b)
+{
+    ngx_int_t    rc;
+    ngx_chain_t  out;
+
+    b->last_buf = (r == r->main) ? 1 : 0;
+    b->last_in_chain = 1;
+
+    r->headers_out.status = status;
     r->headers_out.content_length_n = b->last - b->pos;
     r->headers_out.content_type.data = (u_char *) type;
     r->headers_out.content_type.len = ngx_strlen(type);
@@ -354,31 +326,31 @@ ngx_http_zk_lock_send_json(ngx_http_request_t *r, ngx_uint_t status,
 
     rc = ngx_http_send_header(r);
 
-    if (rc == NGX_ERROR || rc > NGX_OK) {
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
         return rc;
     }
 
-    /* NGX_AGAIN: the header waits, because the connection takes no more */
+    out.buf = b;
+    out.next = NULL;
 
-    if (!r->header_only) {
-        out.buf = b;
-        out.next = NULL;
-
-        rc = ngx_http_output_filter(r, &out);
-    }
-
-    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
-
-    if (ctx != NULL) {
-        ctx->told = (rc != NGX_ERROR && (status == NGX_HTTP_OK
-                                         || status == NGX_HTTP_CREATED));
-    }
-
-    return rc;
+    return ngx_http_output_filter(r, &out);
 }
 
 
 /* What answers tell of claims and locks. */
+
+
+ngx_int_t
+ngx_http_zk_lock_refuse(ngx_http_zk_lock_refusal_t *refusal, ngx_uint_t kind,
+    const char *detail)
+{
+    refusal->status = ngx_http_zk_lock_kind_status(kind);
+    refusal->kind = kind;
+    refusal->detail = detail;
+    refusal->holder = NULL;
+
+    return NGX_ABORT;
+}
 
 
 ngx_int_t
@@ -396,8 +368,7 @@ ngx_http_zk_lock_answer_refusal(ngx_http_request_t *r,
     }
 
     if (ngx_http_zk_lock_has_page(r, refusal->status)) {
-        return (ngx_http_zk_lock_retry(r, ngx_http_zk_lock_kind_status(
-                                       refusal->kind), NULL) == NGX_OK)
+        return (ngx_http_zk_lock_retry(r, refusal->kind) == NGX_OK)
                ? (ngx_int_t) refusal->status : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -409,15 +380,12 @@ ngx_http_zk_lock_answer_refusal(ngx_http_request_t *r,
 
     r->err_status = 0;
 
-    json = zkl_json_open();
-
-    ngx_http_zk_lock_open_title(json, refusal->kind, refusal->status,
-                                refusal->detail);
+    json = ngx_http_zk_lock_open_title(r, refusal->kind, refusal->status,
+                                       refusal->detail);
 
     ngx_http_zk_lock_write_holder(json, "holder", refusal->holder);
 
-    return ngx_http_zk_lock_send_kind(r, refusal->status, refusal->kind, json,
-                                      NULL);
+    return ngx_http_zk_lock_send_problem(r, refusal->status, json);
 }
 
 
@@ -475,9 +443,8 @@ ngx_http_zk_lock_answer_holder(ngx_http_request_t *r, ngx_uint_t status,
 
     ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
 
-    json = zkl_json_open();
+    json = ngx_http_zk_lock_open_problem(r, status, detail);
 
-    ngx_http_zk_lock_open_problem(json, status, detail);
     ngx_http_zk_lock_write_note(json, ctx, NGX_HTTP_ZK_LOCK_NOTE_WAIT);
 
     if (info != NULL && terraform) {
@@ -487,7 +454,9 @@ ngx_http_zk_lock_answer_holder(ngx_http_request_t *r, ngx_uint_t status,
         if (cdata.data_len != 0
             && zkl_terraform_read(&t, cdata.data, cdata.data_len) == 0)
         {
-            return ngx_http_zk_lock_send_kind(r, status, status, json, &t);
+            return ngx_http_zk_lock_send_json(r, status,
+                                              "application/problem+json",
+                                              json, &t);
         }
     }
 
@@ -501,8 +470,8 @@ ngx_int_t
 ngx_http_zk_lock_answer_gone(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx)
 {
-    zkl_json_t   *json;
-    zkl_ending_e  ending;
+    zkl_json_t    *json;
+    zkl_ending_e   ending;
 
     /* in the order of zkl_ending_e */
 
@@ -520,10 +489,8 @@ ngx_http_zk_lock_answer_gone(ngx_http_request_t *r,
                                                &ctx->path)
                             : ZKL_ENDING_UNKNOWN;
 
-    json = zkl_json_open();
-
-    ngx_http_zk_lock_open_problem(json, NGX_HTTP_ZK_LOCK_STATUS_GONE,
-                                  details[ending]);
+    json = ngx_http_zk_lock_open_problem(r, NGX_HTTP_ZK_LOCK_STATUS_GONE,
+                                         details[ending]);
 
     if (ending != ZKL_ENDING_UNKNOWN) {
         ngx_http_zk_lock_write_text(json, "reason",
@@ -541,13 +508,12 @@ ngx_http_zk_lock_answer_granted(ngx_http_request_t *r,
 {
     zkl_json_t  *json;
 
-    if (ngx_http_zk_lock_secrets(r, ctx, 1, 0) != NGX_OK) {
+    if (ngx_http_zk_lock_secrets(r, ctx, 0) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     json = zkl_json_open();
 
-    zkl_json_object(json, NULL);
     ngx_http_zk_lock_write_grant(json, ctx, claim);
 
     return ngx_http_zk_lock_send(r, ctx->plain ? NGX_HTTP_OK
@@ -559,9 +525,9 @@ void
 ngx_http_zk_lock_write_grant(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
     zkl_claim_t *claim)
 {
-    ngx_str_t      *addr, cdata;
-    ngx_msec_int_t  left;
-    zkl_record_t    record;
+    ngx_str_t       *addr, cdata;
+    ngx_msec_int_t   left;
+    zkl_record_t     record;
 
     ngx_http_zk_lock_write_name(json, ctx);
     ngx_http_zk_lock_write_text(json, "state", "held");
@@ -583,7 +549,7 @@ ngx_http_zk_lock_write_grant(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
         zkl_json_string(json, "from", (char *) addr->data, addr->len);
     }
 
-    zkl_json_integer(json, "fencing_token", ctx->fencing);
+    zkl_json_integer(json, "fencing_token", ctx->told.fencing);
 
     if (zkl_record_read(ctx->worker->zone, &claim->id, &ctx->path, &record)
         == ZKL_FOUND)
@@ -592,7 +558,7 @@ ngx_http_zk_lock_write_grant(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
                                     (time_t) (record.since / 1000));
     }
 
-    if (!claim->bound || claim->terms.leased) {
+    if (!claim->cell->bound || claim->terms.leased) {
         left = (ngx_msec_int_t) claim->ttl;
 
         if (claim->told & ZKL_TOLD_SURE) {
@@ -604,7 +570,7 @@ ngx_http_zk_lock_write_grant(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
         zkl_json_integer(json, "expires_in_ms", (int64_t) left);
     }
 
-    zkl_json_integer(json, "waited_ms", (int64_t) ctx->waited);
+    zkl_json_integer(json, "waited_ms", (int64_t) ctx->told.waited);
 
     ngx_http_zk_lock_write_note(json, ctx, (claim->told & ZKL_TOLD_REQUEUED)
                                 ? NGX_HTTP_ZK_LOCK_NOTE_TTL
@@ -617,11 +583,8 @@ void
 ngx_http_zk_lock_write_note(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
     ngx_uint_t notes)
 {
-    u_char                       *p, *last;
-    u_char                        buf[256];
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-
-    zlcf = ngx_http_get_module_loc_conf(ctx->request, ngx_http_zk_lock_module);
+    u_char  *p, *last;
+    u_char   buf[256];
 
     p = buf;
     last = buf + sizeof(buf);
@@ -634,12 +597,12 @@ ngx_http_zk_lock_write_note(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
 
     if ((notes & NGX_HTTP_ZK_LOCK_NOTE_TTL) && ctx->ttl_cut) {
         p = ngx_slprintf(p, last, "; \"ttl\" was cut to zk_lock_max_ttl, "
-                         "%M ms", zlcf->max_ttl);
+                         "%M ms", ctx->conf->max_ttl);
     }
 
     if ((notes & NGX_HTTP_ZK_LOCK_NOTE_WAIT) && ctx->wait_cut) {
         p = ngx_slprintf(p, last, "; \"wait\" was cut to zk_lock_max_wait, "
-                         "%M ms", zlcf->max_wait);
+                         "%M ms", ctx->conf->max_wait);
     }
 
     if (p != buf) {
@@ -654,13 +617,12 @@ ngx_http_zk_lock_answer_queued(ngx_http_request_t *r,
 {
     zkl_json_t  *json;
 
-    if (ngx_http_zk_lock_secrets(r, ctx, 1, 1) != NGX_OK) {
+    if (ngx_http_zk_lock_secrets(r, ctx, 1) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     json = zkl_json_open();
 
-    zkl_json_object(json, NULL);
     ngx_http_zk_lock_write_name(json, ctx);
     ngx_http_zk_lock_write_text(json, "state", "queued");
     zkl_json_string(json, "token", (char *) ctx->secret, ZKL_TOKEN_LEN);
@@ -685,13 +647,13 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
 
     info = &call->infos[0];
 
-    ctx->fencing = ngx_http_zk_lock_info_fencing(info);
+    ctx->told.fencing = ngx_http_zk_lock_info_fencing(info);
 
     if (info->held) {
-        ngx_str_set(&ctx->outcome, "held");
+        ngx_str_set(&ctx->told.outcome, "held");
 
     } else {
-        ngx_str_set(&ctx->outcome, "queued");
+        ngx_str_set(&ctx->told.outcome, "queued");
     }
 
     /*
@@ -701,19 +663,17 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
      */
 
     rc = ctx->plain ? ngx_http_zk_lock_fencing(r, ctx)
-                    : ngx_http_zk_lock_secrets(r, ctx, ctx->waits,
-                                               status == NGX_HTTP_ACCEPTED
-                                               && ctx->waits);
+                    : ngx_http_zk_lock_secrets(r, ctx,
+                                               status == NGX_HTTP_ACCEPTED);
     if (rc != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     json = zkl_json_open();
 
-    zkl_json_object(json, NULL);
     ngx_http_zk_lock_write_name(json, ctx);
-    zkl_json_string(json, "state", (char *) ctx->outcome.data,
-                    ctx->outcome.len);
+    zkl_json_string(json, "state", (char *) ctx->told.outcome.data,
+                    ctx->told.outcome.len);
 
     if (!ctx->plain) {
         zkl_json_string(json, "token", (char *) ctx->secret, ZKL_TOKEN_LEN);
@@ -725,8 +685,8 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
         zkl_json_integer(json, "position", (int64_t) call->place);
     }
 
-    if (ctx->waits) {
-        zkl_json_integer(json, "waited_ms", (int64_t) ctx->waited);
+    if (ctx->told.waits) {
+        zkl_json_integer(json, "waited_ms", (int64_t) ctx->told.waited);
     }
 
     ngx_http_zk_lock_write_info(json, info);
@@ -798,7 +758,6 @@ ngx_http_zk_lock_answer_done(ngx_http_request_t *r)
 
     json = zkl_json_open();
 
-    zkl_json_object(json, NULL);
     ngx_http_zk_lock_write_name(json, ctx);
 
     return ngx_http_zk_lock_send(r, NGX_HTTP_OK, json);
@@ -897,9 +856,9 @@ ngx_http_zk_lock_info_fencing(zkl_info_t *info)
 static void
 ngx_http_zk_lock_write_time(zkl_json_t *json, const char *key, time_t when)
 {
-    u_char    buf[sizeof("1970-01-01T00:00:00Z") + NGX_INT_T_LEN];
-    u_char   *p;
-    ngx_tm_t  tm;
+    u_char     buf[sizeof("1970-01-01T00:00:00Z") + NGX_INT_T_LEN];
+    u_char    *p;
+    ngx_tm_t   tm;
 
     if (when == 0) {
         return;
@@ -940,7 +899,11 @@ ngx_http_zk_lock_write_mode(zkl_json_t *json, zkl_mode_t mode)
 void
 ngx_http_zk_lock_write_name(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx)
 {
-    zkl_json_string(json, "name", (char *) ctx->name.data, ctx->name.len);
+    ngx_str_t  *name;
+
+    name = &ctx->told.name;
+
+    zkl_json_string(json, "name", (char *) name->data, name->len);
 }
 
 
@@ -949,9 +912,9 @@ ngx_http_zk_lock_write_name(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx)
 static ngx_int_t
 ngx_http_zk_lock_fencing(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
-    u_char  *p;
+    u_char  *p, *last;
 
-    if (ctx->fencing == 0) {
+    if (ctx->told.fencing == 0) {
         return NGX_OK;
     }
 
@@ -960,20 +923,21 @@ ngx_http_zk_lock_fencing(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         return NGX_ERROR;
     }
 
-    return ngx_http_zk_lock_add_header(r, "Lock-Fencing-Token", p,
-                                       ngx_sprintf(p, "%L", ctx->fencing) - p);
+    last = ngx_sprintf(p, "%L", ctx->told.fencing);
+
+    return ngx_http_zk_lock_add_header(r, "Lock-Fencing-Token", p, last - p);
 }
 
 
 /*
- * Adds Lock-Token, Lock-Fencing-Token (if any), with location the Location, and
- * with async the preference that was applied.  The Location is the path in
+ * Adds Lock-Token, Lock-Fencing-Token (if any), and of an acquire the Location,
+ * and with async the preference that was applied.  The Location is the path in
  * front of the name, as in the request, the lock's name, a slash and the token.
  */
 
 static ngx_int_t
 ngx_http_zk_lock_secrets(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
-    ngx_uint_t location, ngx_uint_t async)
+    ngx_uint_t async)
 {
     u_char     *p;
     size_t      len;
@@ -987,15 +951,15 @@ ngx_http_zk_lock_secrets(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
         return NGX_ERROR;
     }
 
-    if (!location) {
+    if (!ctx->told.waits) {
         return NGX_OK;
     }
 
     escape = ngx_escape_uri(NULL, ctx->dir.data, ctx->dir.len, NGX_ESCAPE_URI)
-             + ngx_escape_uri(NULL, ctx->name.data, ctx->name.len,
+             + ngx_escape_uri(NULL, ctx->told.name.data, ctx->told.name.len,
                               NGX_ESCAPE_URI_COMPONENT);
 
-    len = ctx->dir.len + ctx->name.len + 2 * escape + 1 + ZKL_TOKEN_LEN;
+    len = ctx->dir.len + ctx->told.name.len + 2 * escape + 1 + ZKL_TOKEN_LEN;
 
     p = ngx_pnalloc(r->pool, len);
     if (p == NULL) {
@@ -1008,7 +972,7 @@ ngx_http_zk_lock_secrets(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 
     p = (u_char *) ngx_escape_uri(p, ctx->dir.data, ctx->dir.len,
                                   NGX_ESCAPE_URI);
-    p = (u_char *) ngx_escape_uri(p, ctx->name.data, ctx->name.len,
+    p = (u_char *) ngx_escape_uri(p, ctx->told.name.data, ctx->told.name.len,
                                   NGX_ESCAPE_URI_COMPONENT);
     *p++ = '/';
     ngx_memcpy(p, ctx->secret, ZKL_TOKEN_LEN);

@@ -52,6 +52,10 @@ ngx_int_t ngx_http_zk_lock_problem(ngx_http_request_t *r, ngx_uint_t kind,
 ngx_int_t ngx_http_zk_lock_answer_gone(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 
+/* Sets the refusal, with the status of the kind, and returns NGX_ABORT. */
+ngx_int_t ngx_http_zk_lock_refuse(ngx_http_zk_lock_refusal_t *refusal,
+    ngx_uint_t kind, const char *detail);
+
 /* The location's error_page for the refusal's status, or a problem. */
 ngx_int_t ngx_http_zk_lock_answer_refusal(ngx_http_request_t *r,
     ngx_http_zk_lock_refusal_t *refusal);
@@ -126,15 +130,21 @@ void ngx_http_zk_lock_write_note(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
 /* the fencing token of a claim, from the czxid or the claim data */
 int64_t ngx_http_zk_lock_info_fencing(zkl_info_t *info);
 
-/* Opens the object of a problem, to which more members may be written. */
-void ngx_http_zk_lock_open_problem(zkl_json_t *json, ngx_uint_t kind,
-    const char *detail);
-/* Closes the object and sends the problem; closes json in any case. */
+/*
+ * Adds Retry-After, if due, and opens a problem, to which more members may be
+ * written.  NULL: no memory.
+ */
+zkl_json_t *ngx_http_zk_lock_open_problem(ngx_http_request_t *r,
+    ngx_uint_t kind, const char *detail);
+/* Sends the problem, and closes json in any case. */
 ngx_int_t ngx_http_zk_lock_send_problem(ngx_http_request_t *r,
     ngx_uint_t status, zkl_json_t *json);
-/* Closes the object and sends the answer; closes json in any case. */
+/* Sends the answer, and closes json in any case. */
 ngx_int_t ngx_http_zk_lock_send(ngx_http_request_t *r, ngx_uint_t status,
     zkl_json_t *json);
+/* Sends b, which is the whole answer. */
+ngx_int_t ngx_http_zk_lock_send_buf(ngx_http_request_t *r, ngx_uint_t status,
+    const char *type, ngx_buf_t *b);
 /*
  * Cache-Control: no cache may keep the answer, because the answer tells of this
  * moment alone, and may have a token.  A handler calls this before all else, so

@@ -9,9 +9,9 @@
  * discards would hide a client that leaves.
  *
  * Everything here runs on the event loop.  ctx->worker is NULL while the
- * process serves no locks.  ctx->name points into the request's path, or into
- * the pool, ctx->text into the path or into the Lock-Token header; text.data is
- * NULL if the request has no token.
+ * process serves no locks.  The lock's name points into the request's path, or
+ * into the pool, ctx->text into the path or into the Lock-Token header;
+ * text.data is NULL if the request has no token.
  */
 
 
@@ -80,6 +80,7 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
 
     ctx->request = r;
     ctx->worker = zmcf->worker;
+    ctx->conf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
 
     r->disable_not_modified = 1;
 
@@ -111,8 +112,8 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
                                            "used for this request");
     }
 
-    if (rc == NGX_OK && ctx->name.len != 0) {
-        rc = ngx_http_zk_lock_request_path(r, &ctx->root, &ctx->name,
+    if (rc == NGX_OK && ctx->told.name.len != 0) {
+        rc = ngx_http_zk_lock_request_path(r, &ctx->root, &ctx->told.name,
                                            &ctx->path);
 
     } else if (ctx->root.len != 0) {
@@ -200,7 +201,7 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
     }
 
     if (ctx->worker == NULL) {
-        ngx_str_set(&ctx->outcome, "no_room");
+        ngx_str_set(&ctx->told.outcome, "no_room");
 
         return ngx_http_zk_lock_problem(r, NGX_HTTP_ZK_LOCK_KIND_NO_ROOM,
                                         "this worker has no place in "
@@ -212,7 +213,7 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
         return rc;
     }
 
-    ctx->type = ngx_http_zk_lock_api_type(r, ctx);
+    ctx->told.type = ngx_http_zk_lock_api_type(r, ctx);
 
     rc = ngx_http_zk_lock_origin_check(r);
     if (rc != NGX_DECLINED) {
@@ -223,7 +224,7 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
     reads = (r->method & NGX_HTTP_ZK_LOCK_READS);
     why = NULL;
 
-    if (node && ctx->name.len == 0) {
+    if (node && ctx->told.name.len == 0) {
         why = "zk_lock_layout node takes one lock at a time, and has no list "
               "of them";
 
@@ -243,7 +244,7 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, why);
     }
 
-    if (ctx->name.len == 0) {
+    if (ctx->told.name.len == 0) {
         return (reads && ctx->text.data == NULL)
                ? ngx_http_zk_lock_list(r, ctx)
                : ngx_http_zk_lock_several(r, ctx);
@@ -296,7 +297,7 @@ ngx_http_zk_lock_api_type(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         return NGX_HTTP_ZK_LOCK_RELEASE;
 
     default: /* NGX_HTTP_GET, NGX_HTTP_HEAD */
-        return (ctx->name.len == 0 && ctx->text.data == NULL)
+        return (ctx->told.name.len == 0 && ctx->text.data == NULL)
                ? NGX_HTTP_ZK_LOCK_LIST
                : NGX_HTTP_ZK_LOCK_INSPECT;
     }
@@ -332,7 +333,7 @@ ngx_http_zk_lock_api_token(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         ctx->text = *header;
     }
 
-    if (ctx->name.len == 0) {
+    if (ctx->told.name.len == 0) {
 
         /* a token of several locks, which contains the locks' names */
 
@@ -420,7 +421,7 @@ ngx_http_zk_lock_api_target(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     text.len = last - p;
 
     if (text.len == 0) {
-        ctx->name.data = p;
+        ctx->told.name.data = p;
         return NGX_OK;
     }
 
@@ -453,14 +454,15 @@ ngx_http_zk_lock_api_target(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
         }
     }
 
-    if (ngx_http_zk_lock_request_name(r, &text, zkl_name_write, &ctx->name)
+    if (ngx_http_zk_lock_request_name(r, &text, zkl_name_write, &ctx->told.name)
         != NGX_OK)
     {
         return NGX_ABORT;
     }
 
     if (r->method & (NGX_HTTP_POST|NGX_HTTP_LOCK)) {
-        *why = zkl_name_refuse((char *) ctx->name.data, ctx->name.len);
+        *why = zkl_name_refuse((char *) ctx->told.name.data,
+                               ctx->told.name.len);
     }
 
     return (*why == NULL) ? NGX_OK : NGX_ERROR;
@@ -594,7 +596,7 @@ ngx_http_zk_lock_api_target_method(ngx_http_request_t *r,
         methods = NGX_HTTP_ZK_LOCK_READS|NGX_HTTP_PUT|NGX_HTTP_DELETE;
         allow = "GET, HEAD, PUT, DELETE";
 
-    } else if (ctx->name.len == 0) {
+    } else if (ctx->told.name.len == 0) {
         methods = NGX_HTTP_ZK_LOCK_READS|NGX_HTTP_POST|NGX_HTTP_PUT
                   |NGX_HTTP_DELETE;
         allow = "GET, HEAD, POST, PUT, DELETE";

@@ -19,12 +19,8 @@ ngx_int_t ngx_http_zk_lock_health_handler(ngx_http_request_t *r);
 /* Adds the variables; a preconfiguration hook. */
 ngx_int_t ngx_http_zk_lock_add_variables(ngx_conf_t *cf);
 
-/*
- * What the request was told, for logs and metrics: in buf, or of the request's
- * guards.  NULL: nothing.
- */
-ngx_http_zk_lock_told_t *ngx_http_zk_lock_variable_told(ngx_http_request_t *r,
-    ngx_http_zk_lock_told_t *buf);
+/* What the request, or the request's guards, were told.  NULL: nothing. */
+ngx_http_zk_lock_told_t *ngx_http_zk_lock_variable_told(ngx_http_request_t *r);
 
 /* The handler of the log phase: counts the request. */
 ngx_int_t ngx_http_zk_lock_metrics_count(ngx_http_request_t *r);

@@ -92,42 +92,30 @@ ngx_http_zk_lock_args(ngx_http_request_t *r, zkl_args_t *args,
 
 
 ngx_msec_t
-ngx_http_zk_lock_args_wait(ngx_http_request_t *r, zkl_args_t *args,
+ngx_http_zk_lock_args_wait(ngx_http_zk_lock_ctx_t *ctx, zkl_args_t *args,
     ngx_msec_t wait)
 {
-    ngx_http_zk_lock_ctx_t       *ctx;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-
-    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
-
     if (!(args->given & ZKL_ARG_WAIT)) {
-        return ngx_min(wait, zlcf->max_wait);
+        return ngx_min(wait, ctx->conf->max_wait);
     }
 
-    ctx->wait_cut = (args->wait > (int64_t) zlcf->max_wait);
-    ctx->wait = ctx->wait_cut ? zlcf->max_wait : (ngx_msec_t) args->wait;
+    ctx->wait_cut = (args->wait > (int64_t) ctx->conf->max_wait);
+    ctx->wait = ctx->wait_cut ? ctx->conf->max_wait : (ngx_msec_t) args->wait;
 
     return ctx->wait;
 }
 
 
 ngx_msec_t
-ngx_http_zk_lock_args_ttl(ngx_http_request_t *r, zkl_args_t *args)
+ngx_http_zk_lock_args_ttl(ngx_http_zk_lock_ctx_t *ctx, zkl_args_t *args)
 {
-    ngx_http_zk_lock_ctx_t       *ctx;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-
-    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
-
     if (!(args->given & ZKL_ARG_TTL)) {
         return 0;
     }
 
-    ctx->ttl_cut = (args->ttl > (int64_t) zlcf->max_ttl);
+    ctx->ttl_cut = (args->ttl > (int64_t) ctx->conf->max_ttl);
 
-    return ctx->ttl_cut ? zlcf->max_ttl : (ngx_msec_t) args->ttl;
+    return ctx->ttl_cut ? ctx->conf->max_ttl : (ngx_msec_t) args->ttl;
 }
 
 
@@ -205,29 +193,27 @@ ngx_http_zk_lock_format_e
 ngx_http_zk_lock_accepts(ngx_http_request_t *r)
 {
     ngx_str_t   *accept;
-    ngx_uint_t   n;
+    ngx_uint_t   i, n;
+
+    static const struct {
+        const char                 *type;
+        ngx_http_zk_lock_format_e   format;
+    } types[] = {
+        { "text/event-stream",    NGX_HTTP_ZK_LOCK_EVENTS },
+        { "application/x-ndjson", NGX_HTTP_ZK_LOCK_LINES },
+        { "application/jsonl",    NGX_HTTP_ZK_LOCK_LINES }
+    };
 
     accept = ngx_http_zk_lock_header(r, "accept", &n);
 
-    if (accept == NULL) {
-        return NGX_HTTP_ZK_LOCK_PLAIN;
-    }
-
-    if (ngx_strlcasestrn(accept->data, accept->data + accept->len,
-                         (u_char *) "text/event-stream", 17 - 1)
-        != NULL)
-    {
-        return NGX_HTTP_ZK_LOCK_EVENTS;
-    }
-
-    if (ngx_strlcasestrn(accept->data, accept->data + accept->len,
-                         (u_char *) "application/x-ndjson", 20 - 1)
-        != NULL
-        || ngx_strlcasestrn(accept->data, accept->data + accept->len,
-                            (u_char *) "application/jsonl", 17 - 1)
-           != NULL)
-    {
-        return NGX_HTTP_ZK_LOCK_LINES;
+    for (i = 0; accept != NULL && i < sizeof(types) / sizeof(types[0]); i++) {
+        if (ngx_strlcasestrn(accept->data, accept->data + accept->len,
+                             (u_char *) types[i].type,
+                             ngx_strlen(types[i].type) - 1)
+            != NULL)
+        {
+            return types[i].format;
+        }
     }
 
     return NGX_HTTP_ZK_LOCK_PLAIN;

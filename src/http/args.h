@@ -23,11 +23,12 @@ ngx_int_t ngx_http_zk_lock_args(ngx_http_request_t *r, zkl_args_t *args,
     unsigned allowed);
 
 /* The wait in args, or else the given wait, cut to zk_lock_max_wait. */
-ngx_msec_t ngx_http_zk_lock_args_wait(ngx_http_request_t *r, zkl_args_t *args,
-    ngx_msec_t wait);
+ngx_msec_t ngx_http_zk_lock_args_wait(ngx_http_zk_lock_ctx_t *ctx,
+    zkl_args_t *args, ngx_msec_t wait);
 
 /* The ttl in args, cut to zk_lock_max_ttl, or 0 if args has no ttl. */
-ngx_msec_t ngx_http_zk_lock_args_ttl(ngx_http_request_t *r, zkl_args_t *args);
+ngx_msec_t ngx_http_zk_lock_args_ttl(ngx_http_zk_lock_ctx_t *ctx,
+    zkl_args_t *args);
 
 /* Bytes of the body, which has been read. */
 off_t ngx_http_zk_lock_body_size(ngx_http_request_t *r);

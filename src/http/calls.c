@@ -35,14 +35,11 @@ static void ngx_http_zk_lock_call_handler(zkl_call_t *call,
 ngx_int_t
 ngx_http_zk_lock_call_get(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
-    ngx_int_t                     rc;
-    ngx_msec_t                    wait;
-    ngx_uint_t                    n, until;
-    zkl_args_t                    args;
-    ngx_http_zk_lock_watch_t     *watch;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+    ngx_int_t                  rc;
+    ngx_msec_t                 wait;
+    ngx_uint_t                 n, until;
+    zkl_args_t                 args;
+    ngx_http_zk_lock_watch_t  *watch;
 
     rc = ngx_http_zk_lock_args(r, &args, ctx->has_token
                                ? ZKL_ARG_WAIT
@@ -58,7 +55,7 @@ ngx_http_zk_lock_call_get(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
                                         "\"until\" takes \"free\"");
     }
 
-    wait = ngx_http_zk_lock_args_wait(r, &args, until ? zlcf->wait : 0);
+    wait = ngx_http_zk_lock_args_wait(ctx, &args, until ? ctx->conf->wait : 0);
 
     if (!ctx->has_token && !until
         && ngx_http_zk_lock_accepts(r) != NGX_HTTP_ZK_LOCK_PLAIN)
@@ -175,7 +172,7 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
         return ngx_http_zk_lock_result_answered(r, watch->ctx, call, answer);
     }
 
-    ngx_str_set(&watch->ctx->outcome, "unchanged");
+    ngx_str_set(&watch->ctx->told.outcome, "unchanged");
 
     r->headers_out.status = NGX_HTTP_NOT_MODIFIED;
     r->header_only = 1;
@@ -189,7 +186,7 @@ ngx_http_zk_lock_call_free_handler(ngx_http_zk_lock_watch_t *watch,
     zkl_call_t *call, zkl_answer_e answer, ngx_http_zk_lock_again_e *again)
 {
     if (answer == ZKL_CALL_FREE) {
-        ngx_str_set(&watch->ctx->outcome, "free");
+        ngx_str_set(&watch->ctx->told.outcome, "free");
         return ngx_http_zk_lock_answer_done(watch->request);
     }
 
@@ -203,7 +200,7 @@ ngx_http_zk_lock_call_free_handler(ngx_http_zk_lock_watch_t *watch,
         return NGX_OK;
     }
 
-    ngx_str_set(&watch->ctx->outcome, "taken");
+    ngx_str_set(&watch->ctx->told.outcome, "taken");
 
     return ngx_http_zk_lock_answer_taken(watch->request,
                                          call->nknown ? &call->infos[0] : NULL);
@@ -254,7 +251,7 @@ ngx_http_zk_lock_call_put(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     return ngx_http_zk_lock_request_call(r, ctx, (args.given & ZKL_ARG_MODE)
                                          ? ZKL_DOWNGRADE
                                          : ZKL_RENEW,
-                                         ngx_http_zk_lock_args_ttl(r, &args),
+                                         ngx_http_zk_lock_args_ttl(ctx, &args),
                                          ngx_http_zk_lock_call_handler);
 }
 
@@ -306,7 +303,7 @@ ngx_http_zk_lock_call_hold(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     }
 
     return ngx_http_zk_lock_request_call(r, ctx, ZKL_HOLD,
-                                         ngx_http_zk_lock_args_ttl(r, &args),
+                                         ngx_http_zk_lock_args_ttl(ctx, &args),
                                          ngx_http_zk_lock_call_handler);
 }
 

@@ -53,9 +53,8 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_GUARD_BODY,            /* the body */
     NGX_HTTP_ZK_LOCK_GUARD_CHECK,           /* zk_lock_require */
     NGX_HTTP_ZK_LOCK_GUARD_LOCK,            /* the locks */
-    NGX_HTTP_ZK_LOCK_GUARD_READY,           /* the handler, for the next step */
-    NGX_HTTP_ZK_LOCK_GUARD_PASS,            /* the handler, to let the request
-                                               pass */
+    NGX_HTTP_ZK_LOCK_GUARD_READY,           /* the handler, which goes on as
+                                               guard->rc says */
     NGX_HTTP_ZK_LOCK_GUARD_OVER             /* nothing: the request was refused,
                                                or cut off */
 } ngx_http_zk_lock_guard_state_e;
@@ -63,14 +62,6 @@ typedef enum {
 
 typedef struct ngx_http_zk_lock_guard_s  ngx_http_zk_lock_guard_t;
 typedef struct ngx_http_zk_lock_guard_set_s  ngx_http_zk_lock_guard_set_t;
-
-
-/* the timer with zk_lock_unreachable pass */
-
-typedef struct {
-    ngx_event_t                        event;
-    ngx_http_zk_lock_guard_t          *guard;
-} ngx_http_zk_lock_guard_patience_t;
 
 
 /* a lock of a location */
@@ -100,6 +91,8 @@ struct ngx_http_zk_lock_guard_s {
     ngx_http_request_t                *request;
     zkl_worker_t                      *worker;
     ngx_http_zk_lock_guard_state_e     state;
+    ngx_int_t                          rc;      /* of the step before, with
+                                                   READY */
     ngx_http_zk_lock_guard_set_t      *set;
     ngx_http_zk_lock_guard_set_t      *sets;
     ngx_http_zk_lock_require_t        *requires;    /* in their order, those of
@@ -107,8 +100,8 @@ struct ngx_http_zk_lock_guard_s {
                                                        current too */
     ngx_http_zk_lock_require_t        *check;
     ngx_http_zk_lock_refusal_t         refusal;
-    ngx_http_zk_lock_guard_patience_t *patience;    /* NULL unless
-                                                       zk_lock_unreachable is
+    ngx_event_t                        patience;    /* with
+                                                       zk_lock_unreachable
                                                        pass */
 };
 
@@ -156,16 +149,12 @@ static void ngx_http_zk_lock_guard_waited(ngx_http_zk_lock_guard_t *guard,
     const char *word);
 static void ngx_http_zk_lock_guard_told(ngx_http_zk_lock_guard_t *guard,
     const char *word);
-static ngx_int_t ngx_http_zk_lock_guard_refuse(ngx_http_zk_lock_guard_t *guard,
-    ngx_uint_t status, ngx_uint_t kind, const char *detail);
 static ngx_int_t ngx_http_zk_lock_guard_end(ngx_http_zk_lock_guard_t *guard,
     ngx_int_t rc);
 static ngx_int_t ngx_http_zk_lock_guard_answer(
     ngx_http_zk_lock_guard_t *guard, ngx_int_t rc);
-static void ngx_http_zk_lock_guard_tell(ngx_http_zk_lock_guard_t *guard,
-    ngx_int_t rc);
 static void ngx_http_zk_lock_guard_resume(ngx_http_zk_lock_guard_t *guard,
-    ngx_http_zk_lock_guard_state_e state);
+    ngx_int_t rc);
 static void ngx_http_zk_lock_guard_lost(ngx_http_zk_lock_guard_t *guard,
     ngx_str_t *path, const char *reason, ngx_uint_t abort);
 static void ngx_http_zk_lock_guard_claim_lost(zkl_group_t *group,
@@ -193,12 +182,6 @@ ngx_http_zk_lock_guard_handler(ngx_http_request_t *r)
         return NGX_DECLINED;
     }
 
-    /* an "if" has the rules of the server, and the handler of the location */
-
-    if (ngx_http_zk_lock_request_served(r)) {
-        return NGX_DECLINED;
-    }
-
     guard = ngx_http_zk_lock_guard_find(r);
 
     if (guard == NULL) {
@@ -223,11 +206,9 @@ ngx_http_zk_lock_guard_handler(ngx_http_request_t *r)
         return ngx_http_zk_lock_guard_body(guard);
 
     case NGX_HTTP_ZK_LOCK_GUARD_READY:
-        return ngx_http_zk_lock_guard_go(guard);
-
-    case NGX_HTTP_ZK_LOCK_GUARD_PASS:
-        guard->state = NGX_HTTP_ZK_LOCK_GUARD_IDLE;
-        return NGX_DECLINED;
+        return (guard->rc == NGX_OK)
+               ? ngx_http_zk_lock_guard_go(guard)
+               : ngx_http_zk_lock_guard_end(guard, guard->rc);
 
     case NGX_HTTP_ZK_LOCK_GUARD_BODY:
 
@@ -358,7 +339,7 @@ ngx_http_zk_lock_guard_stop(ngx_http_zk_lock_guard_t *guard)
 {
     ngx_http_zk_lock_require_t  *require;
 
-    if (guard->state == NGX_HTTP_ZK_LOCK_GUARD_LOCK) {
+    if (guard->state == NGX_HTTP_ZK_LOCK_GUARD_LOCK && guard->set != NULL) {
         (void) zkl_group_leave(&guard->set->group);
     }
 
@@ -460,10 +441,9 @@ ngx_http_zk_lock_guard_name(ngx_http_zk_lock_guard_t *guard,
                   "zk_lock_root \"%V\" is too long for the name of a lock",
                   &root);
 
-    return ngx_http_zk_lock_guard_refuse(guard, NGX_HTTP_BAD_REQUEST,
-                                         NGX_HTTP_BAD_REQUEST,
-                                         "the root and the name together are "
-                                         "too long");
+    return ngx_http_zk_lock_refuse(&guard->refusal, NGX_HTTP_BAD_REQUEST,
+                                   "the root and the name together are too "
+                                   "long");
 }
 
 
@@ -559,10 +539,9 @@ ngx_http_zk_lock_guard_add(ngx_http_zk_lock_guard_t *guard,
             return NGX_DECLINED;
         }
 
-        return ngx_http_zk_lock_guard_refuse(guard, NGX_HTTP_BAD_REQUEST,
-                                             NGX_HTTP_BAD_REQUEST,
-                                             "this request asks for one lock "
-                                             "in two modes");
+        return ngx_http_zk_lock_refuse(&guard->refusal, NGX_HTTP_BAD_REQUEST,
+                                       "this request asks for one lock in "
+                                       "two modes");
     }
 
     set = guard->set;
@@ -710,6 +689,7 @@ ngx_http_zk_lock_guard_body_handler(ngx_http_request_t *r)
     guard = ngx_http_zk_lock_guard_find(r);
 
     guard->state = NGX_HTTP_ZK_LOCK_GUARD_READY;
+    guard->rc = NGX_OK;
 
     r->write_event_handler = ngx_http_core_run_phases;
     ngx_http_core_run_phases(r);
@@ -785,15 +765,14 @@ ngx_http_zk_lock_guard_checked(ngx_http_zk_lock_require_t *require,
 {
     ngx_http_zk_lock_guard_t *guard = require->data;
 
-    if (rc != NGX_OK) {
+    if (rc == NGX_OK) {
+        guard->check = require->next;
+
+    } else {
         ngx_http_zk_lock_guard_required(guard, require);
-        ngx_http_zk_lock_guard_tell(guard, rc);
-        return;
     }
 
-    guard->check = require->next;
-
-    ngx_http_zk_lock_guard_resume(guard, NGX_HTTP_ZK_LOCK_GUARD_READY);
+    ngx_http_zk_lock_guard_resume(guard, rc);
 }
 
 
@@ -813,11 +792,10 @@ ngx_http_zk_lock_guard_required(ngx_http_zk_lock_guard_t *guard,
 static ngx_int_t
 ngx_http_zk_lock_guard_acquire(ngx_http_zk_lock_guard_t *guard)
 {
-    ngx_msec_t                          away;
-    zkl_group_t                        *group;
-    ngx_http_zk_lock_told_t            *told;
-    ngx_http_zk_lock_loc_conf_t        *zlcf;
-    ngx_http_zk_lock_guard_patience_t  *patience;
+    ngx_msec_t                    away;
+    zkl_group_t                  *group;
+    ngx_http_zk_lock_told_t      *told;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
 
     zlcf = ngx_http_get_module_loc_conf(guard->request,
                                         ngx_http_zk_lock_module);
@@ -859,23 +837,10 @@ ngx_http_zk_lock_guard_acquire(ngx_http_zk_lock_guard_t *guard)
             return ngx_http_zk_lock_guard_refused(guard, ZKL_UNREACHABLE);
         }
 
-        patience = guard->patience;
+        zkl_worker_timer(guard->worker, &guard->patience,
+                         ngx_http_zk_lock_guard_patience_handler);
 
-        if (patience == NULL) {
-            patience = ngx_pcalloc(guard->request->pool,
-                                   sizeof(ngx_http_zk_lock_guard_patience_t));
-            if (patience == NULL) {
-                return NGX_ERROR;
-            }
-
-            zkl_worker_timer(guard->worker, &patience->event,
-                             ngx_http_zk_lock_guard_patience_handler);
-
-            patience->guard = guard;
-            guard->patience = patience;
-        }
-
-        ngx_add_timer(&patience->event, zlcf->timeout - away);
+        ngx_add_timer(&guard->patience, zlcf->timeout - away);
     }
 
     return (zkl_group_acquire(group) == NGX_OK)
@@ -900,8 +865,8 @@ ngx_http_zk_lock_guard_away(ngx_http_zk_lock_guard_t *guard)
 static void
 ngx_http_zk_lock_guard_impatient(ngx_http_zk_lock_guard_t *guard)
 {
-    if (guard->patience != NULL && guard->patience->event.timer_set) {
-        ngx_del_timer(&guard->patience->event);
+    if (guard->patience.timer_set) {
+        ngx_del_timer(&guard->patience);
     }
 }
 
@@ -1014,13 +979,11 @@ ngx_http_zk_lock_guard_acquired(zkl_group_t *group, zkl_outcome_e outcome)
 static void
 ngx_http_zk_lock_guard_patience_handler(ngx_event_t *ev)
 {
-    ngx_msec_t                          away;
-    ngx_http_zk_lock_guard_t           *guard;
-    ngx_http_zk_lock_loc_conf_t        *zlcf;
-    ngx_http_zk_lock_guard_patience_t  *patience;
+    ngx_msec_t                    away;
+    ngx_http_zk_lock_guard_t     *guard;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
 
-    patience = ngx_queue_data(ev, ngx_http_zk_lock_guard_patience_t, event);
-    guard = patience->guard;
+    guard = ngx_queue_data(ev, ngx_http_zk_lock_guard_t, patience);
     zlcf = ngx_http_get_module_loc_conf(guard->request,
                                         ngx_http_zk_lock_module);
 
@@ -1052,12 +1015,10 @@ ngx_http_zk_lock_guard_go_on(ngx_http_zk_lock_guard_t *guard, ngx_int_t rc)
 
         guard->set = NULL;
         guard->check = guard->requires;
-
-        ngx_http_zk_lock_guard_resume(guard, NGX_HTTP_ZK_LOCK_GUARD_READY);
-        return;
+        rc = NGX_OK;
     }
 
-    ngx_http_zk_lock_guard_tell(guard, rc);
+    ngx_http_zk_lock_guard_resume(guard, rc);
 }
 
 
@@ -1089,10 +1050,14 @@ ngx_http_zk_lock_guard_refused(ngx_http_zk_lock_guard_t *guard,
     if (outcome == ZKL_TIMED_OUT) {
         ngx_http_zk_lock_guard_waited(guard, "taken");
 
-        return ngx_http_zk_lock_guard_refuse(guard, zlcf->status,
-                                             NGX_HTTP_ZK_LOCK_STATUS_LOCKED,
-                                             "the lock of this request is "
-                                             "held, and the wait is over");
+        (void) ngx_http_zk_lock_refuse(&guard->refusal,
+                                       NGX_HTTP_ZK_LOCK_STATUS_LOCKED,
+                                       "the lock of this request is held, and "
+                                       "the wait is over");
+
+        guard->refusal.status = zlcf->status;
+
+        return NGX_ABORT;
     }
 
     row = ngx_http_zk_lock_result(outcome);
@@ -1103,9 +1068,7 @@ ngx_http_zk_lock_guard_refused(ngx_http_zk_lock_guard_t *guard,
                   "a request does not get the lock \"%V\": %V",
                   &guard->set->locks[0].path, &row->word);
 
-    return ngx_http_zk_lock_guard_refuse(guard,
-                                         ngx_http_zk_lock_kind_status(
-                                         row->kind), row->kind, row->detail);
+    return ngx_http_zk_lock_refuse(&guard->refusal, row->kind, row->detail);
 }
 
 
@@ -1139,23 +1102,7 @@ ngx_http_zk_lock_guard_told(ngx_http_zk_lock_guard_t *guard, const char *word)
 }
 
 
-static ngx_int_t
-ngx_http_zk_lock_guard_refuse(ngx_http_zk_lock_guard_t *guard,
-    ngx_uint_t status, ngx_uint_t kind, const char *detail)
-{
-    guard->refusal.status = status;
-    guard->refusal.kind = kind;
-    guard->refusal.detail = detail;
-    guard->refusal.holder = NULL;
-
-    return NGX_ABORT;
-}
-
-
-/* The ends of a step. */
-
-
-/* In the handler of the phase. */
+/* The end of the steps: lets the request pass, or answers. */
 
 static ngx_int_t
 ngx_http_zk_lock_guard_end(ngx_http_zk_lock_guard_t *guard, ngx_int_t rc)
@@ -1172,22 +1119,6 @@ ngx_http_zk_lock_guard_end(ngx_http_zk_lock_guard_t *guard, ngx_int_t rc)
     ngx_http_finalize_request(guard->request, rc);
 
     return NGX_DONE;
-}
-
-
-/* In any other handler. */
-
-static void
-ngx_http_zk_lock_guard_tell(ngx_http_zk_lock_guard_t *guard, ngx_int_t rc)
-{
-    if (rc == NGX_DECLINED) {
-        ngx_http_zk_lock_guard_resume(guard, NGX_HTTP_ZK_LOCK_GUARD_PASS);
-        return;
-    }
-
-    rc = ngx_http_zk_lock_guard_answer(guard, rc);
-
-    ngx_http_zk_lock_request_end(guard->request, rc);
 }
 
 
@@ -1216,11 +1147,10 @@ ngx_http_zk_lock_guard_answer(ngx_http_zk_lock_guard_t *guard, ngx_int_t rc)
 }
 
 
-/* Runs the phases again, from the handler on. */
+/* A step has ended in an event: runs the phases again, from the handler on. */
 
 static void
-ngx_http_zk_lock_guard_resume(ngx_http_zk_lock_guard_t *guard,
-    ngx_http_zk_lock_guard_state_e state)
+ngx_http_zk_lock_guard_resume(ngx_http_zk_lock_guard_t *guard, ngx_int_t rc)
 {
     ngx_connection_t    *c;
     ngx_http_request_t  *r;
@@ -1228,14 +1158,20 @@ ngx_http_zk_lock_guard_resume(ngx_http_zk_lock_guard_t *guard,
     r = guard->request;
     c = r->connection;
 
-    guard->state = state;
-
     ngx_http_zk_lock_guard_impatient(guard);
 
     if (ngx_handle_read_event(c->read, 0) != NGX_OK) {
-        ngx_http_zk_lock_guard_tell(guard, NGX_ERROR);
-        return;
+        rc = NGX_ERROR;
     }
+
+    /* locks that were granted to a client that is gone are free at once */
+
+    if (rc != NGX_OK && rc != NGX_DECLINED) {
+        ngx_http_zk_lock_guard_stop(guard);
+    }
+
+    guard->state = NGX_HTTP_ZK_LOCK_GUARD_READY;
+    guard->rc = rc;
 
     r->read_event_handler = ngx_http_block_reading;
     r->write_event_handler = ngx_http_core_run_phases;
@@ -1314,14 +1250,15 @@ ngx_http_zk_lock_guard_abort(ngx_http_zk_lock_guard_t *guard)
     ngx_http_request_t  *r;
 
     if (ngx_http_zk_lock_guard_interrupt(guard)) {
-        rc = ngx_http_zk_lock_guard_refuse(guard, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                           NGX_HTTP_SERVICE_UNAVAILABLE,
-                                           "the lock of this request was "
-                                           "lost: the request was cut off, "
-                                           "and may have been carried out in "
-                                           "part");
+        rc = ngx_http_zk_lock_refuse(&guard->refusal,
+                                     NGX_HTTP_SERVICE_UNAVAILABLE,
+                                     "the lock of this request was lost: the "
+                                     "request was cut off, and may have been "
+                                     "carried out in part");
 
-        ngx_http_zk_lock_guard_tell(guard, rc);
+        rc = ngx_http_zk_lock_guard_answer(guard, rc);
+
+        ngx_http_zk_lock_request_end(guard->request, rc);
         return;
     }
 

@@ -115,7 +115,6 @@ ngx_http_zk_lock_health_tell(ngx_http_request_t *r,
 
     json = zkl_json_open();
 
-    zkl_json_object(json, NULL);
     ngx_http_zk_lock_write_text(json, "status", reason ? "unavailable" : "ok");
 
     if (reason != NULL) {

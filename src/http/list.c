@@ -33,16 +33,12 @@ static void ngx_http_zk_lock_list_write(ngx_http_request_t *r,
 ngx_int_t
 ngx_http_zk_lock_list(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
-    size_t                        n;
-    u_char                        name[ZKL_BASE64_BYTES(ZKL_AFTER_MAX)];
-    u_char                        text[3 * ZKL_NAME_MAX];
-    ngx_int_t                     rc;
-    ngx_str_t                     prefix, after, owner;
-    zkl_args_t                    args;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-    zkl_names_question_t          question;
-
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+    size_t                n;
+    u_char                name[ZKL_BASE64_BYTES(ZKL_AFTER_MAX)];
+    u_char                text[3 * ZKL_NAME_MAX];
+    ngx_int_t             rc;
+    zkl_args_t            args;
+    zkl_names_question_t  question;
 
     rc = ngx_http_zk_lock_args(r, &args, ZKL_ARG_PREFIX|ZKL_ARG_LIMIT
                                          |ZKL_ARG_AFTER|ZKL_ARG_HOLDERS
@@ -58,8 +54,9 @@ ngx_http_zk_lock_list(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
                                         "no \"after\"");
     }
 
-    after.data = name;
-    after.len = 0;
+    ngx_memzero(&question, sizeof(zkl_names_question_t));
+
+    question.after.data = name;
 
     if (args.given & ZKL_ARG_AFTER) {
 
@@ -71,7 +68,7 @@ ngx_http_zk_lock_list(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
                                             "another answer");
         }
 
-        after.len = n;
+        question.after.len = n;
     }
 
     rc = ngx_http_zk_lock_request_hold(r, ctx);
@@ -81,26 +78,23 @@ ngx_http_zk_lock_list(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 
     /* no name begins with a slash, and slashes alone are all names' prefix */
 
-    prefix.data = text;
-    prefix.len = zkl_name_write((char *) text, args.prefix, args.prefix_len);
+    question.prefix.data = text;
+    question.prefix.len = zkl_name_write((char *) text, args.prefix,
+                                         args.prefix_len);
 
-    if (prefix.len == 3 && ngx_strncmp(text, "%2F", 3) == 0) {
-        prefix.len = 0;
+    if (question.prefix.len == 3 && ngx_strncmp(text, "%2F", 3) == 0) {
+        question.prefix.len = 0;
     }
 
-    owner.data = (u_char *) args.owner;
-    owner.len = args.owner_len;
-
-    question.root = &ctx->path;
-    question.prefix = &prefix;
-    question.after = &after;
-    question.owner = (args.given & ZKL_ARG_OWNER) ? &owner : NULL;
+    question.root = ctx->path;
+    question.owner.data = (u_char *) args.owner;
+    question.owner.len = args.owner_len;
+    question.owned = (args.given & ZKL_ARG_OWNER) != 0;
     question.limit = (args.given & ZKL_ARG_LIMIT)
                      ? args.limit : NGX_HTTP_ZK_LOCK_LIST_LIMIT;
     question.holders = (args.given & ZKL_ARG_HOLDERS)
-                       ? args.holders : (question.owner != NULL);
-    question.sort = ZKL_NAMES_BY_NAME;
-    question.timeout = zlcf->timeout;
+                       ? args.holders : question.owned;
+    question.timeout = ctx->conf->timeout;
     question.handler = ngx_http_zk_lock_list_handler;
     question.data = ctx;
 
@@ -127,7 +121,7 @@ ngx_http_zk_lock_list_handler(zkl_names_t *names, zkl_answer_e answer)
     ngx_http_request_t      *r;
     ngx_http_zk_lock_ctx_t  *ctx;
 
-    ctx = names->data;
+    ctx = names->asked.data;
     r = ctx->request;
 
     ngx_http_set_log_request(r->connection->log, r);
@@ -145,11 +139,10 @@ ngx_http_zk_lock_list_handler(zkl_names_t *names, zkl_answer_e answer)
         return;
     }
 
-    ngx_str_set(&ctx->outcome, "listed");
+    ngx_str_set(&ctx->told.outcome, "listed");
 
     json = zkl_json_open();
 
-    zkl_json_object(json, NULL);
     zkl_json_array(json, "locks");
 
     for (i = 0; i < names->nfound; i++) {
@@ -158,9 +151,9 @@ ngx_http_zk_lock_list_handler(zkl_names_t *names, zkl_answer_e answer)
 
     zkl_json_end_array(json);
 
-    sorted = (names->sort != ZKL_NAMES_BY_NAME);
+    sorted = (names->asked.sort != ZKL_NAMES_BY_NAME);
 
-    if (sorted || names->owned) {
+    if (sorted || names->asked.owned) {
         zkl_json_boolean(json, "complete",
                          !names->partial
                          && !(sorted && zkl_names_more(names)));
@@ -208,7 +201,7 @@ ngx_http_zk_lock_list_write(ngx_http_request_t *r, zkl_json_t *json,
     zkl_json_integer(json, "held", (int64_t) named->held);
     zkl_json_integer(json, "queued", (int64_t) named->queued);
 
-    if (names->holders) {
+    if (names->asked.holders) {
         zkl_json_array(json, "holders");
 
         age = ngx_current_msec - named->looked;

@@ -46,35 +46,17 @@ static const char  *ngx_http_zk_lock_types[] = {
     (sizeof(ngx_http_zk_lock_types) / sizeof(ngx_http_zk_lock_types[0]))
 
 
-/* the words of $zk_lock_outcome, and three for requests without such a word */
+/*
+ * The words of $zk_lock_outcome, and two for requests that have no such word:
+ * "invalid" if the request was not served, and "passed" if zk_lock_require was
+ * met.  A request that did not meet zk_lock_require is "refused", too.
+ */
 
-static ngx_str_t  ngx_http_zk_lock_words[] = {
-    ngx_string("invalid"),          /* a request that is not served */
-    ngx_string("passed"),           /* zk_lock_require was met */
-    ngx_string("refused"),          /* also: zk_lock_require was not met */
-    ngx_string("quota"),
-    ngx_string("granted"),
-    ngx_string("queued"),
-    ngx_string("taken"),
-    ngx_string("full"),
-    ngx_string("conflict"),
-    ngx_string("unreachable"),
-    ngx_string("no_room"),
-    ngx_string("drained"),
-    ngx_string("cancelled"),
-    ngx_string("shut"),
-    ngx_string("failed"),
-    ngx_string("gone"),
-    ngx_string("held"),
-    ngx_string("released"),
-    ngx_string("lost"),
-    ngx_string("free"),
-    ngx_string("listed"),
-    ngx_string("unchanged"),
-    ngx_string("watched"),
-    ngx_string("broken"),
-    ngx_string("revoked"),
-    ngx_string("unlocked")
+static const char  *ngx_http_zk_lock_words[] = {
+    "invalid", "passed", "refused", "quota", "granted", "queued", "taken",
+    "full", "conflict", "unreachable", "no_room", "drained", "cancelled",
+    "shut", "failed", "gone", "held", "released", "lost", "free", "listed",
+    "unchanged", "watched", "broken", "revoked", "unlocked"
 };
 
 #define NGX_HTTP_ZK_LOCK_WORDS                                                 \
@@ -116,7 +98,7 @@ ngx_http_zk_lock_metrics_count(ngx_http_request_t *r)
     u_char                         shown[ZKL_OWNER_MAX];
     ngx_str_t                     *word, key;
     ngx_uint_t                     i;
-    ngx_http_zk_lock_told_t       *told, buf;
+    ngx_http_zk_lock_told_t       *told;
     ngx_http_zk_lock_loc_conf_t   *zlcf;
     ngx_http_zk_lock_main_conf_t  *zmcf;
 
@@ -126,17 +108,18 @@ ngx_http_zk_lock_metrics_count(ngx_http_request_t *r)
         return NGX_OK;
     }
 
-    told = ngx_http_zk_lock_variable_told(r, &buf);
+    told = ngx_http_zk_lock_variable_told(r);
 
     if (told == NULL) {
         return NGX_OK;
     }
 
-    for (i = 0; i < NGX_HTTP_ZK_LOCK_WORDS; i++) {
-        word = &ngx_http_zk_lock_words[i];
+    word = &told->outcome;
 
-        if (word->len == told->outcome.len
-            && ngx_strncmp(word->data, told->outcome.data, word->len) == 0)
+    for (i = 0; i < NGX_HTTP_ZK_LOCK_WORDS; i++) {
+        if (ngx_strlen(ngx_http_zk_lock_words[i]) == word->len
+            && ngx_strncmp(ngx_http_zk_lock_words[i], word->data, word->len)
+               == 0)
         {
             break;
         }
@@ -184,7 +167,6 @@ ngx_http_zk_lock_metrics_handler(ngx_http_request_t *r)
     ngx_int_t                        rc;
     ngx_buf_t                       *b;
     ngx_uint_t                       i, k;
-    ngx_chain_t                      out;
     zkl_zone_t                      *zone;
     zkl_counters_t                  *counters;
     ngx_atomic_uint_t                n;
@@ -253,31 +235,14 @@ ngx_http_zk_lock_metrics_handler(ngx_http_request_t *r)
 
             b->last = ngx_slprintf(b->last, b->end,
                                    "zk_lock_requests_total{call=\"%s\","
-                                   "outcome=\"%V\"} %uA\n",
+                                   "outcome=\"%s\"} %uA\n",
                                    ngx_http_zk_lock_types[i],
-                                   &ngx_http_zk_lock_words[k], n);
+                                   ngx_http_zk_lock_words[k], n);
         }
     }
 
-    b->last_buf = (r == r->main) ? 1 : 0;
-    b->last_in_chain = 1;
-
-    ngx_str_set(&r->headers_out.content_type,
-                "text/plain; version=0.0.4; charset=utf-8");
-    r->headers_out.content_type_len = r->headers_out.content_type.len;
-    r->headers_out.status = NGX_HTTP_OK;
-    r->headers_out.content_length_n = b->last - b->pos;
-
-    rc = ngx_http_send_header(r);
-
-    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
-        return rc;
-    }
-
-    out.buf = b;
-    out.next = NULL;
-
-    return ngx_http_output_filter(r, &out);
+    return ngx_http_zk_lock_send_buf(r, NGX_HTTP_OK, "text/plain; "
+                                     "version=0.0.4; charset=utf-8", b);
 }
 
 
@@ -301,11 +266,7 @@ ngx_http_zk_lock_metrics_zone(ngx_buf_t *b, zkl_zone_t *zone)
         "zk_lock_claims{state=\"new\"} %ui\n"
         "zk_lock_claims{state=\"waiting\"} %ui\n"
         "zk_lock_claims{state=\"held\"} %ui\n"
-        "zk_lock_claims{state=\"ended\"} %ui\n", n.states[ZKL_RECORD_NEW],
-        n.states[ZKL_RECORD_WAITING], n.states[ZKL_RECORD_HELD],
-        n.states[ZKL_RECORD_ENDED]);
-
-    b->last = ngx_slprintf(b->last, b->end,
+        "zk_lock_claims{state=\"ended\"} %ui\n"
         "# HELP zk_lock_claims_used Places for claims in zk_lock_zone that "
         "are in use.\n"
         "# TYPE zk_lock_claims_used gauge\n"
@@ -315,17 +276,12 @@ ngx_http_zk_lock_metrics_zone(ngx_buf_t *b, zkl_zone_t *zone)
         "zk_lock_claims_limit %ui\n"
         "# HELP zk_lock_drained Whether new locks are refused.\n"
         "# TYPE zk_lock_drained gauge\n"
-        "zk_lock_drained %d\n", n.cells, map->ncells, map->drained != 0);
-
-    b->last = ngx_slprintf(b->last, b->end,
+        "zk_lock_drained %d\n"
         "# HELP zk_lock_sessions ZooKeeper sessions of this gateway.\n"
         "# TYPE zk_lock_sessions gauge\n"
         "zk_lock_sessions{state=\"own\"} %ui\n"
         "zk_lock_sessions{state=\"adopted\"} %ui\n"
-        "zk_lock_sessions{state=\"orphaned\"} %ui\n", n.own, n.adopted,
-        n.orphans);
-
-    b->last = ngx_slprintf(b->last, b->end,
+        "zk_lock_sessions{state=\"orphaned\"} %ui\n"
         "# HELP zk_lock_sessions_used Places for sessions in zk_lock_zone "
         "that are in use.\n"
         "# TYPE zk_lock_sessions_used gauge\n"
@@ -337,8 +293,11 @@ ngx_http_zk_lock_metrics_zone(ngx_buf_t *b, zkl_zone_t *zone)
         "# HELP zk_lock_session_alive_seconds For how long the sessions of "
         "all workers surely live.\n"
         "# TYPE zk_lock_session_alive_seconds gauge\n"
-        "zk_lock_session_alive_seconds %M.%03M\n", n.slots, map->nslots,
-        n.alive / 1000, n.alive % 1000);
+        "zk_lock_session_alive_seconds %M.%03M\n",
+        n.states[ZKL_RECORD_NEW], n.states[ZKL_RECORD_WAITING],
+        n.states[ZKL_RECORD_HELD], n.states[ZKL_RECORD_ENDED], n.cells,
+        map->ncells, map->drained != 0, n.own, n.adopted, n.orphans, n.slots,
+        map->nslots, n.alive / 1000, n.alive % 1000);
 
     b->last = ngx_slprintf(b->last, b->end,
         "# HELP zk_lock_zookeeper_behind Whether fencing tokens are smaller "
@@ -348,20 +307,13 @@ ngx_http_zk_lock_metrics_zone(ngx_buf_t *b, zkl_zone_t *zone)
         "# HELP zk_lock_zookeeper_rollbacks_total How often ZooKeeper lost "
         "data.\n"
         "# TYPE zk_lock_zookeeper_rollbacks_total counter\n"
-        "zk_lock_zookeeper_rollbacks_total %uA\n", map->present < map->zxid,
-        counts[ZKL_COUNT_ROLLBACKS]);
-
-    b->last = ngx_slprintf(b->last, b->end,
+        "zk_lock_zookeeper_rollbacks_total %uA\n"
         "# HELP zk_lock_session_events_total What happened to the sessions.\n"
         "# TYPE zk_lock_session_events_total counter\n"
         "zk_lock_session_events_total{event=\"connected\"} %uA\n"
         "zk_lock_session_events_total{event=\"suspended\"} %uA\n"
         "zk_lock_session_events_total{event=\"expired\"} %uA\n"
-        "zk_lock_session_events_total{event=\"adopted\"} %uA\n",
-        counts[ZKL_COUNT_CONNECTED], counts[ZKL_COUNT_SUSPENDED],
-        counts[ZKL_COUNT_EXPIRED], counts[ZKL_COUNT_ADOPTED]);
-
-    b->last = ngx_slprintf(b->last, b->end,
+        "zk_lock_session_events_total{event=\"adopted\"} %uA\n"
         "# HELP zk_lock_zookeeper_operations_total Operations that ZooKeeper "
         "has answered.\n"
         "# TYPE zk_lock_zookeeper_operations_total counter\n"
@@ -371,6 +323,9 @@ ngx_http_zk_lock_metrics_zone(ngx_buf_t *b, zkl_zone_t *zone)
         "several write operations.\n"
         "# TYPE zk_lock_zookeeper_transactions_total counter\n"
         "zk_lock_zookeeper_transactions_total %uA\n",
+        map->present < map->zxid, counts[ZKL_COUNT_ROLLBACKS],
+        counts[ZKL_COUNT_CONNECTED], counts[ZKL_COUNT_SUSPENDED],
+        counts[ZKL_COUNT_EXPIRED], counts[ZKL_COUNT_ADOPTED],
         counts[ZKL_COUNT_READS], counts[ZKL_COUNT_WRITES],
         counts[ZKL_COUNT_TRANSACTIONS]);
 }

@@ -61,7 +61,6 @@ ngx_http_zk_lock_page_handler(ngx_http_request_t *r)
 {
     ngx_int_t                        rc;
     ngx_buf_t                       *b;
-    ngx_chain_t                      out;
     ngx_http_zk_lock_loc_conf_t     *zlcf;
     ngx_http_zk_lock_page_header_t  *h;
 
@@ -92,25 +91,10 @@ ngx_http_zk_lock_page_handler(ngx_http_request_t *r)
     b->pos = zlcf->page.data;
     b->last = zlcf->page.data + zlcf->page.len;
     b->memory = 1;
-    b->last_buf = (r == r->main) ? 1 : 0;
-    b->last_in_chain = 1;
 
-    ngx_str_set(&r->headers_out.content_type, "text/html");
-    r->headers_out.content_type_len = r->headers_out.content_type.len;
     ngx_str_set(&r->headers_out.charset, "utf-8");
-    r->headers_out.status = NGX_HTTP_OK;
-    r->headers_out.content_length_n = zlcf->page.len;
 
-    rc = ngx_http_send_header(r);
-
-    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
-        return rc;
-    }
-
-    out.buf = b;
-    out.next = NULL;
-
-    return ngx_http_output_filter(r, &out);
+    return ngx_http_zk_lock_send_buf(r, NGX_HTTP_OK, "text/html", b);
 }
 
 

@@ -134,11 +134,8 @@ ngx_int_t
 ngx_http_zk_lock_repeat(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     zkl_acquire_t *acquire)
 {
-    ngx_int_t                     rc;
-    ngx_http_zk_lock_keyed_t     *keyed;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+    ngx_int_t                  rc;
+    ngx_http_zk_lock_keyed_t  *keyed;
 
     rc = ngx_http_zk_lock_request_hold(r, ctx);
     if (rc != NGX_OK) {
@@ -158,7 +155,7 @@ ngx_http_zk_lock_repeat(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     keyed->acquire = *acquire;
     keyed->acquire.cdata = &keyed->cdata;
     keyed->acquire.key = keyed->key;
-    keyed->acquire.terms.grace = zlcf->grace;
+    keyed->acquire.terms.grace = ctx->conf->grace;
     keyed->handler = acquire->handler;
     keyed->acquire.handler = ngx_http_zk_lock_repeat_handler;
     keyed->acquire.data = keyed;
@@ -266,7 +263,7 @@ ngx_http_zk_lock_repeat_join_handler(ngx_http_zk_lock_watch_t *watch,
     r = watch->request;
     ctx = watch->ctx;
 
-    ctx->waited = ngx_current_msec - keyed->started;
+    ctx->told.waited = ngx_current_msec - keyed->started;
 
     if (answer == ZKL_CALL_GONE) {
 
@@ -287,7 +284,7 @@ ngx_http_zk_lock_repeat_join_handler(ngx_http_zk_lock_watch_t *watch,
     zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
     if (cdata.has_params && cdata.params != keyed->cdata.params) {
-        ngx_str_set(&ctx->outcome, "refused");
+        ngx_str_set(&ctx->told.outcome, "refused");
 
         return ngx_http_zk_lock_problem(r,
                                         NGX_HTTP_ZK_LOCK_STATUS_UNPROCESSABLE,
@@ -310,8 +307,8 @@ ngx_http_zk_lock_repeat_join_handler(ngx_http_zk_lock_watch_t *watch,
 
     if (info->pending || info->held) {
 
-        if (ctx->waited < ngx_max(keyed->acquire.wait + ZKL_PATIENCE,
-                                  keyed->acquire.timeout))
+        if (ctx->told.waited < ngx_max(keyed->acquire.wait + ZKL_PATIENCE,
+                                       keyed->acquire.timeout))
         {
             *again = NGX_HTTP_ZK_LOCK_SOON;
             return NGX_OK;

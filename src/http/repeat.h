@@ -23,7 +23,7 @@ ngx_int_t ngx_http_zk_lock_repeat_key(ngx_http_request_t *r, ngx_str_t *key);
 
 /*
  * Hashes a key for the lock at path into ZKL_KEY bytes, with which the claim's
- * id begins.
+ * id begins.  mode: "key", or "terraform" for an ID of Terraform's.
  */
 void ngx_http_zk_lock_repeat_hash(ngx_str_t *path, const char *mode,
     ngx_str_t *key, uint8_t *hash);

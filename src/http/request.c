@@ -142,8 +142,8 @@ ngx_http_zk_lock_request_cleanup(void *data)
         claim = ctx->claim;
         ctx->claim = NULL;
 
-        if (ctx->outcome.len == 0) {
-            ngx_str_set(&ctx->outcome, "gone");
+        if (ctx->told.outcome.len == 0) {
+            ngx_str_set(&ctx->told.outcome, "gone");
         }
 
         zkl_claim_abandon(claim);
@@ -167,7 +167,7 @@ ngx_http_zk_lock_request_cleanup(void *data)
         ngx_log_error(NGX_LOG_INFO, ctx->request->connection->log, 0,
                       "client left before its grant was written");
 
-        ngx_str_set(&ctx->outcome, "gone");
+        ngx_str_set(&ctx->told.outcome, "gone");
         zkl_claim_undelivered(claim);
     }
 }
@@ -193,7 +193,7 @@ ngx_http_zk_lock_request_stop(ngx_http_zk_lock_ctx_t *ctx)
 ngx_uint_t
 ngx_http_zk_lock_request_written(ngx_http_zk_lock_ctx_t *ctx)
 {
-    return ctx->told && ctx->request->request_complete;
+    return ctx->sent && ctx->request->request_complete;
 }
 
 
@@ -234,16 +234,13 @@ ngx_http_zk_lock_request_call(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_call_e type, ngx_msec_t ttl,
     zkl_call_pt handler)
 {
-    ngx_int_t                     rc;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-    zkl_question_t                question;
+    ngx_int_t       rc;
+    zkl_question_t  question;
 
     rc = ngx_http_zk_lock_request_hold(r, ctx);
     if (rc != NGX_OK) {
         return rc;
     }
-
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
 
     ngx_memzero(&question, sizeof(zkl_question_t));
 
@@ -251,8 +248,8 @@ ngx_http_zk_lock_request_call(ngx_http_request_t *r,
     question.path = &ctx->path;
     question.token = ctx->has_token ? &ctx->token : NULL;
     question.ttl = ttl;
-    question.timeout = ctx->patience ? ctx->patience : zlcf->timeout;
-    question.grace = zlcf->grace;
+    question.timeout = ctx->patience ? ctx->patience : ctx->conf->timeout;
+    question.grace = ctx->conf->grace;
     question.node = ngx_http_zk_lock_request_node(r);
     question.handler = handler;
     question.data = ctx;
@@ -422,7 +419,7 @@ ngx_http_zk_lock_request_note(ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim)
     zkl_name_token_write((char *) ctx->secret, &ctx->token,
                          (char *) ctx->path.data, ctx->path.len);
 
-    ctx->fencing = zkl_fencing_token(claim->czxid, claim->index);
+    ctx->told.fencing = zkl_fencing_token(claim->czxid, claim->index);
 }
 
 
@@ -469,26 +466,6 @@ ngx_http_zk_lock_request_terms(ngx_http_request_t *r, zkl_worker_t *worker,
     terms->max_claims = zlcf->max_claims;
 
     return NGX_OK;
-}
-
-
-ngx_uint_t
-ngx_http_zk_lock_request_served(ngx_http_request_t *r)
-{
-    ngx_uint_t                     i;
-    ngx_http_zk_lock_main_conf_t  *zmcf;
-
-    zmcf = ngx_http_get_module_main_conf(r, ngx_http_zk_lock_module);
-
-    for (i = 0; i < NGX_HTTP_ZK_LOCK_HANDLERS_MAX; i++) {
-        if (zmcf->handlers[i] != NULL
-            && zmcf->handlers[i] == r->content_handler)
-        {
-            return 1;
-        }
-    }
-
-    return 0;
 }
 
 

@@ -15,9 +15,6 @@
 
 #define NGX_HTTP_ZK_LOCK_READS        (NGX_HTTP_GET|NGX_HTTP_HEAD)
 
-/* content handlers of the module */
-#define NGX_HTTP_ZK_LOCK_HANDLERS_MAX 4
-
 
 typedef struct ngx_http_zk_lock_log_s  ngx_http_zk_lock_log_t;
 
@@ -38,9 +35,6 @@ typedef struct {
     ngx_str_t                          ssl_certificate_key;
 
     ngx_http_zk_lock_log_t            *log;         /* NULL: off */
-
-    /* the module's content handlers that are in use; NULL: no more */
-    ngx_http_handler_pt                handlers[NGX_HTTP_ZK_LOCK_HANDLERS_MAX];
 
     /* NULL unless this process has started to serve locks */
     zkl_worker_t                      *worker;
@@ -89,6 +83,7 @@ typedef struct {
     ngx_flag_t                         durable;
     ngx_flag_t                         admin;
     ngx_http_handler_pt                handler;     /* of the location */
+    ngx_str_t                         *directive;   /* which has set handler */
     ngx_str_t                          page;        /* of zk_lock_page */
     ngx_uint_t                         layout;
 
@@ -123,14 +118,31 @@ typedef enum {
 } ngx_http_zk_lock_type_e;
 
 
+/* what logs and metrics tell of a request */
+
+typedef struct {
+    ngx_str_t                          name;        /* of the lock; "": the
+                                                       location's own path */
+    ngx_str_t                          outcome;
+    ngx_http_zk_lock_type_e            type;
+    ngx_msec_t                         waited;
+    int64_t                            fencing;     /* 0: none */
+    ngx_str_t                          fencings;    /* of all locks of a guarded
+                                                       request */
+    ngx_uint_t                         waits;       /* the request acquires */
+    ngx_uint_t                         refused;     /* a guarded request is not
+                                                       served */
+} ngx_http_zk_lock_told_t;
+
+
 /* the context of a request, in the request's pool */
 
 typedef struct {
     ngx_http_request_t                *request;
     zkl_worker_t                      *worker;
+    ngx_http_zk_lock_loc_conf_t       *conf;        /* of the location */
 
-    ngx_str_t                          name;        /* "": the location's own
-                                                       path */
+    ngx_http_zk_lock_told_t            told;
     ngx_str_t                          dir;         /* of the request's path, in
                                                        front of the name */
     ngx_str_t                          root;        /* "" or "/..." */
@@ -149,10 +161,6 @@ typedef struct {
     ngx_msec_t                         wait;        /* as given, maybe cut */
     ngx_msec_t                         patience;    /* timeout of calls; 0: the
                                                        location's */
-    ngx_msec_t                         waited;
-    ngx_str_t                          outcome;     /* for logs */
-    ngx_http_zk_lock_type_e            type;        /* for metrics */
-    int64_t                            fencing;     /* 0: none */
 
     zkl_token_t                        token;
     u_char                             secret[ZKL_TOKEN_LEN];
@@ -160,31 +168,14 @@ typedef struct {
     unsigned                           has_token:1; /* token is set */
     unsigned                           granted:1;   /* token was granted by
                                                        this request */
-    unsigned                           waits:1;     /* the request acquires */
     unsigned                           has_data:1;  /* with an owner, or data */
     unsigned                           preferred:1; /* wait is from Prefer */
     unsigned                           wait_cut:1;  /* to zk_lock_max_wait */
     unsigned                           ttl_cut:1;   /* to zk_lock_max_ttl */
     unsigned                           plain:1;     /* all success is 200 */
-    unsigned                           told:1;
+    unsigned                           sent:1;      /* 200 or 201 */
     unsigned                           held:1;      /* the cleanup is added */
 } ngx_http_zk_lock_ctx_t;
-
-
-/* what logs tell of a request */
-
-typedef struct {
-    ngx_str_t                          name;
-    ngx_str_t                          outcome;
-    ngx_http_zk_lock_type_e            type;
-    ngx_msec_t                         waited;
-    int64_t                            fencing;     /* 0: none */
-    ngx_str_t                          fencings;    /* of all locks of a guarded
-                                                       request */
-    ngx_uint_t                         waits;       /* the request acquires */
-    ngx_uint_t                         refused;     /* a guarded request is not
-                                                       served */
-} ngx_http_zk_lock_told_t;
 
 
 extern ngx_module_t  ngx_http_zk_lock_module;
@@ -230,9 +221,6 @@ ngx_uint_t ngx_http_zk_lock_request_stopped(ngx_connection_t *c);
  */
 ngx_int_t ngx_http_zk_lock_request_terms(ngx_http_request_t *r,
     zkl_worker_t *worker, zkl_terms_t *terms);
-
-/* Whether the module answers the request, in the content phase. */
-ngx_uint_t ngx_http_zk_lock_request_served(ngx_http_request_t *r);
 
 /* Whether the client has left; peeks into the socket, if not encrypted. */
 ngx_uint_t ngx_http_zk_lock_request_gone(ngx_http_request_t *r);

@@ -23,8 +23,8 @@
 
 #include "http/require.h"
 #include "http/answer.h"
+#include "http/repeat.h"
 #include "http/result.h"
-#include "http/terraform.h"
 
 
 /* how soon a claim is looked at again after a look that failed, in ms */
@@ -37,9 +37,6 @@
 
 static ngx_int_t ngx_http_zk_lock_require_shown(
     ngx_http_zk_lock_require_t *require);
-static ngx_int_t ngx_http_zk_lock_require_refuse(
-    ngx_http_zk_lock_require_t *require, ngx_uint_t kind,
-    const char *detail);
 static ngx_int_t ngx_http_zk_lock_require_call(
     ngx_http_zk_lock_require_t *require);
 static void ngx_http_zk_lock_require_handler(zkl_call_t *call,
@@ -82,10 +79,10 @@ ngx_http_zk_lock_require(ngx_http_zk_lock_require_t *require)
     if (require->worker == NULL) {
         require->word = "no_room";
 
-        return ngx_http_zk_lock_require_refuse(require,
-                                               NGX_HTTP_ZK_LOCK_KIND_NO_ROOM,
-                                               "this worker has no place in "
-                                               "zk_lock_zone");
+        return ngx_http_zk_lock_refuse(&require->refusal,
+                                       NGX_HTTP_ZK_LOCK_KIND_NO_ROOM,
+                                       "this worker has no place in "
+                                       "zk_lock_zone");
     }
 
     require->served = 0;
@@ -167,17 +164,17 @@ ngx_http_zk_lock_require_shown(ngx_http_zk_lock_require_t *require)
                                 require->path.len)
             != 0)
         {
-            return ngx_http_zk_lock_require_refuse(require,
-                                        NGX_HTTP_PRECONDITION_FAILED,
-                                        "the token that was shown is no token "
-                                        "of this request's lock");
+            return ngx_http_zk_lock_refuse(&require->refusal,
+                                           NGX_HTTP_PRECONDITION_FAILED,
+                                           "the token that was shown is no "
+                                           "token of this request's lock");
         }
 
         require->has_token = 1;
 
     } else if (id.len != 0) {
-        ngx_http_zk_lock_terraform_hash(&require->path, &id,
-                                        require->token.id.random);
+        ngx_http_zk_lock_repeat_hash(&require->path, "terraform", &id,
+                                     require->token.id.random);
 
         require->token.seq = -1;
         require->has_token = 1;
@@ -188,26 +185,14 @@ ngx_http_zk_lock_require_shown(ngx_http_zk_lock_require_t *require)
                            ? ngx_atoof(fencing.data, fencing.len) : -1;
 
         if (require->fencing <= 0) {
-            return ngx_http_zk_lock_require_refuse(require,
-                                        NGX_HTTP_BAD_REQUEST,
-                                        "a fencing token is a number above "
-                                        "zero");
+            return ngx_http_zk_lock_refuse(&require->refusal,
+                                           NGX_HTTP_BAD_REQUEST,
+                                           "a fencing token is a number above "
+                                           "zero");
         }
     }
 
     return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_require_refuse(ngx_http_zk_lock_require_t *require,
-    ngx_uint_t kind, const char *detail)
-{
-    require->refusal.status = ngx_http_zk_lock_kind_status(kind);
-    require->refusal.kind = kind;
-    require->refusal.detail = detail;
-
-    return NGX_ABORT;
 }
 
 
@@ -529,9 +514,11 @@ ngx_http_zk_lock_require_answer(ngx_http_zk_lock_require_t *require,
 
         require->word = (char *) row->word.data;
 
-        return ngx_http_zk_lock_require_refuse(require, row->kind,
-                                               row->detail);
+        return ngx_http_zk_lock_refuse(&require->refusal, row->kind,
+                                       row->detail);
     }
+
+    (void) ngx_http_zk_lock_refuse(&require->refusal, rc, why);
 
     if (rc == NGX_HTTP_ZK_LOCK_STATUS_LOCKED && answer == ZKL_CALL_OK
         && call->nknown != 0 && call->infos[0].held)
@@ -539,7 +526,7 @@ ngx_http_zk_lock_require_answer(ngx_http_zk_lock_require_t *require,
         require->refusal.holder = &call->infos[0];
     }
 
-    return ngx_http_zk_lock_require_refuse(require, rc, why);
+    return NGX_ABORT;
 }
 
 

@@ -174,7 +174,7 @@ static ngx_int_t
 ngx_http_zk_lock_result_tell(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, const ngx_http_zk_lock_result_t *row)
 {
-    ctx->outcome = row->word;
+    ctx->told.outcome = row->word;
 
     return ngx_http_zk_lock_problem(r, row->kind, row->detail);
 }
@@ -185,7 +185,7 @@ ngx_http_zk_lock_result_refused(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_outcome_e outcome)
 {
     if (outcome == ZKL_TIMED_OUT) {
-        ngx_str_set(&ctx->outcome, "taken");
+        ngx_str_set(&ctx->told.outcome, "taken");
 
         return ngx_http_zk_lock_request_call(r, ctx, ZKL_HOLDER, 0,
                                         ngx_http_zk_lock_result_holder_handler);
@@ -218,7 +218,7 @@ ngx_http_zk_lock_result_answered(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call, zkl_answer_e answer)
 {
     if (call->fencing != 0) {
-        ctx->fencing = call->fencing;
+        ctx->told.fencing = call->fencing;
     }
 
     switch (answer) {
@@ -227,7 +227,7 @@ ngx_http_zk_lock_result_answered(ngx_http_request_t *r,
         return ngx_http_zk_lock_result_done(r, ctx, call);
 
     case ZKL_CALL_GONE:
-        ngx_str_set(&ctx->outcome, "lost");
+        ngx_str_set(&ctx->told.outcome, "lost");
 
         return ngx_http_zk_lock_answer_gone(r, ctx);
 
@@ -242,7 +242,7 @@ ngx_http_zk_lock_result_answered(ngx_http_request_t *r,
         {
             /* the gateway counts the holds */
 
-            ngx_str_set(&ctx->outcome, "unreachable");
+            ngx_str_set(&ctx->told.outcome, "unreachable");
 
             return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
                                             "ZooKeeper is out of reach: this "
@@ -252,7 +252,7 @@ ngx_http_zk_lock_result_answered(ngx_http_request_t *r,
         }
 
         if (call->type == ZKL_RELEASE) {
-            ngx_str_set(&ctx->outcome, "unreachable");
+            ngx_str_set(&ctx->told.outcome, "unreachable");
 
             return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
                                             "ZooKeeper is out of reach: the "
@@ -291,15 +291,14 @@ ngx_http_zk_lock_result_done(ngx_http_request_t *r,
             return ngx_http_zk_lock_answer_claim(r, ctx, call, NGX_HTTP_OK);
         }
 
-        ngx_str_set(&ctx->outcome, "released");
+        ngx_str_set(&ctx->told.outcome, "released");
         return ngx_http_zk_lock_answer_done(r);
 
     case ZKL_LIST:
-        ngx_str_set(&ctx->outcome, "listed");
+        ngx_str_set(&ctx->told.outcome, "listed");
 
         json = zkl_json_open();
 
-        zkl_json_object(json, NULL);
         ngx_http_zk_lock_write_lock(json, ctx, call);
 
         return ngx_http_zk_lock_send(r, NGX_HTTP_OK, json);

@@ -175,6 +175,8 @@ ngx_http_zk_lock_several_make(ngx_http_request_t *r,
     s->request = r;
     s->ctx = ctx;
     s->nparts = 1;
+    s->ttl = (ngx_msec_t) -1;
+    s->expires = (ngx_msec_t) -1;
 
     for (n = 0; n < len; n++) {
         s->nparts += (names[n] == '/');
@@ -259,8 +261,10 @@ ngx_http_zk_lock_several_leave(void *data)
     zkl_claim_t              *claim;
     ngx_http_zk_lock_part_t  *part;
 
-    if (zkl_group_leave(&several->group) && several->ctx->outcome.len == 0) {
-        ngx_str_set(&several->ctx->outcome, "gone");
+    if (zkl_group_leave(&several->group)
+        && several->ctx->told.outcome.len == 0)
+    {
+        ngx_str_set(&several->ctx->told.outcome, "gone");
     }
 
     for (i = 0; i < several->nparts; i++) {
@@ -280,7 +284,7 @@ ngx_http_zk_lock_several_leave(void *data)
                   "client left before its grant was written, "
                   "its locks are released");
 
-    ngx_str_set(&several->ctx->outcome, "gone");
+    ngx_str_set(&several->ctx->told.outcome, "gone");
 
     several->granted = 0;
 
@@ -389,7 +393,7 @@ ngx_http_zk_lock_several_handler(zkl_group_t *group, zkl_outcome_e outcome)
         return;
     }
 
-    ctx->waited = ngx_current_msec - group->started;
+    ctx->told.waited = ngx_current_msec - group->started;
 
     if (ngx_http_zk_lock_request_gone(r)) {
         ngx_http_zk_lock_request_end(r, NGX_HTTP_CLIENT_CLOSED_REQUEST);
@@ -402,12 +406,12 @@ ngx_http_zk_lock_several_handler(zkl_group_t *group, zkl_outcome_e outcome)
         claims[i] = claim;
 
         part->id = claim->id;
-        part->mode = claim->entry.mode;
         part->fencing = zkl_fencing_token(claim->czxid, claim->index);
-        part->ttl = claim->ttl;
-        part->expires = claim->ttl;
-        part->timed = 1;
     }
+
+    several->mode = claims[0]->entry.mode;
+    several->ttl = claims[0]->ttl;
+    several->expires = claims[0]->ttl;
 
     ctx->token.id = claims[0]->id;
     ctx->token.seq = claims[0]->entry.seq;
@@ -420,7 +424,7 @@ ngx_http_zk_lock_several_handler(zkl_group_t *group, zkl_outcome_e outcome)
     group->nparts = 0;
 
     several->granted = 1;
-    ngx_str_set(&ctx->outcome, "granted");
+    ngx_str_set(&ctx->told.outcome, "granted");
 
     rc = ngx_http_zk_lock_parts_answer(several, NGX_HTTP_CREATED);
 
@@ -437,12 +441,12 @@ ngx_http_zk_lock_several_refused(ngx_http_zk_lock_several_t *several)
     const ngx_http_zk_lock_result_t  *row;
 
     ctx = several->ctx;
-    ctx->waited = ngx_current_msec - several->group.started;
+    ctx->told.waited = ngx_current_msec - several->group.started;
 
     several->part = &several->parts[several->group.part];
 
     if (several->group.outcome == ZKL_TIMED_OUT) {
-        ngx_str_set(&ctx->outcome, "taken");
+        ngx_str_set(&ctx->told.outcome, "taken");
 
         return ngx_http_zk_lock_parts_call(several, several->part,
                                     ZKL_HOLDER, 0,
@@ -452,7 +456,7 @@ ngx_http_zk_lock_several_refused(ngx_http_zk_lock_several_t *several)
     row = ngx_http_zk_lock_result(several->group.outcome);
 
     if (row->one != NULL) {
-        ctx->outcome = row->word;
+        ctx->told.outcome = row->word;
 
         return ngx_http_zk_lock_several_problem(several, row->kind, row->one,
                                                 NULL);
@@ -503,9 +507,8 @@ ngx_http_zk_lock_several_problem(ngx_http_zk_lock_several_t *several,
 
     name = &several->part->name;
 
-    json = zkl_json_open();
+    json = ngx_http_zk_lock_open_problem(several->request, status, detail);
 
-    ngx_http_zk_lock_open_problem(json, status, detail);
     zkl_json_string(json, "name", (char *) name->data, name->len);
 
     ngx_http_zk_lock_write_holder(json, "holder", holder);
@@ -585,7 +588,7 @@ ngx_http_zk_lock_parts(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     several->text = ctx->text;
     ngx_memcpy(several->key, ctx->token.id.random, ZKL_KEY);
 
-    ttl = ngx_http_zk_lock_args_ttl(r, &args);
+    ttl = ngx_http_zk_lock_args_ttl(ctx, &args);
 
     rc = ngx_http_zk_lock_request_hold(r, ctx);
     if (rc != NGX_OK) {
@@ -618,12 +621,8 @@ ngx_http_zk_lock_parts_call(ngx_http_zk_lock_several_t *several,
     ngx_http_zk_lock_part_t *part, zkl_call_e type, ngx_msec_t ttl,
     zkl_call_pt handler)
 {
-    zkl_token_t                   token;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-    zkl_question_t                question;
-
-    zlcf = ngx_http_get_module_loc_conf(several->request,
-                                        ngx_http_zk_lock_module);
+    zkl_token_t     token;
+    zkl_question_t  question;
 
     ngx_memzero(&token, sizeof(zkl_token_t));
     ngx_memzero(&question, sizeof(zkl_question_t));
@@ -635,7 +634,7 @@ ngx_http_zk_lock_parts_call(ngx_http_zk_lock_several_t *several,
     question.path = &part->path;
     question.token = (type != ZKL_HOLDER) ? &token : NULL;
     question.ttl = ttl;
-    question.timeout = zlcf->timeout;
+    question.timeout = several->ctx->conf->timeout;
     question.handler = handler;
     question.data = several;
 
@@ -693,11 +692,13 @@ ngx_http_zk_lock_parts_call_handler(zkl_call_t *call, zkl_answer_e answer)
                             info->cdata.len);
 
         part->fencing = ngx_http_zk_lock_info_fencing(info);
-        part->mode = info->child.mode;
-        part->ttl = info->ttl;
-        part->expires = info->expires;
-        part->timed = info->timed;
         part->revoke = several->cdata.revoke;
+
+        several->mode = info->child.mode;
+        several->ttl = ngx_min(several->ttl, info->ttl);
+        several->expires = ngx_min(several->expires, info->expires);
+        several->untimed |= !info->timed;
+        several->revoke |= part->revoke;
     }
 
     if (--several->calls != 0) {
@@ -743,16 +744,16 @@ ngx_http_zk_lock_parts_answered(ngx_http_zk_lock_several_t *several,
     }
 
     if (gone == 0 && call->type == ZKL_RELEASE) {
-        ngx_str_set(&ctx->outcome, "released");
+        ngx_str_set(&ctx->told.outcome, "released");
         return ngx_http_zk_lock_answer_done(several->request);
     }
 
     if (gone == 0) {
-        ngx_str_set(&ctx->outcome, "held");
+        ngx_str_set(&ctx->told.outcome, "held");
         return ngx_http_zk_lock_parts_answer(several, NGX_HTTP_OK);
     }
 
-    ngx_str_set(&ctx->outcome, "lost");
+    ngx_str_set(&ctx->told.outcome, "lost");
 
     if (gone == several->nparts) {
         detail = "the claims of this token are gone: released, their leases "
@@ -770,9 +771,8 @@ ngx_http_zk_lock_parts_answered(ngx_http_zk_lock_several_t *several,
         detail = "some of the claims of this token are gone";
     }
 
-    json = zkl_json_open();
-
-    ngx_http_zk_lock_open_problem(json, NGX_HTTP_ZK_LOCK_STATUS_GONE, detail);
+    json = ngx_http_zk_lock_open_problem(several->request,
+                                         NGX_HTTP_ZK_LOCK_STATUS_GONE, detail);
     zkl_json_array(json, "gone");
 
     for (i = 0; i < several->nparts; i++) {
@@ -791,10 +791,7 @@ ngx_http_zk_lock_parts_answered(ngx_http_zk_lock_several_t *several,
 }
 
 
-/*
- * All locks are held; with 201 this request was granted the locks.  The lease
- * is the least of the leases, if the lease of every claim is known.
- */
+/* All locks are held; with 201 this request was granted the locks. */
 
 static ngx_int_t
 ngx_http_zk_lock_parts_answer(ngx_http_zk_lock_several_t *several,
@@ -802,8 +799,7 @@ ngx_http_zk_lock_parts_answer(ngx_http_zk_lock_several_t *several,
 {
     char                     *p;
     ngx_str_t                *text;
-    ngx_uint_t                i, timed, revoke;
-    ngx_msec_t                ttl, expires;
+    ngx_uint_t                i;
     zkl_json_t               *json;
     zkl_claim_data_t         *cdata;
     ngx_http_request_t       *r;
@@ -841,24 +837,12 @@ ngx_http_zk_lock_parts_answer(ngx_http_zk_lock_several_t *several,
 
     json = zkl_json_open();
 
-    zkl_json_object(json, NULL);
-
     ngx_http_zk_lock_write_text(json, "state", "held");
     zkl_json_string(json, "token", (char *) text->data, text->len);
     zkl_json_array(json, "locks");
 
-    timed = 1;
-    revoke = 0;
-    ttl = several->parts[0].ttl;
-    expires = several->parts[0].expires;
-
     for (i = 0; i < several->nparts; i++) {
         part = &several->parts[i];
-
-        timed &= part->timed;
-        revoke |= part->revoke;
-        ttl = ngx_min(ttl, part->ttl);
-        expires = ngx_min(expires, part->expires);
 
         zkl_json_object(json, NULL);
         zkl_json_string(json, "name", (char *) part->name.data,
@@ -876,14 +860,14 @@ ngx_http_zk_lock_parts_answer(ngx_http_zk_lock_several_t *several,
     }
 
     zkl_json_end_array(json);
-    ngx_http_zk_lock_write_mode(json, several->parts[0].mode);
+    ngx_http_zk_lock_write_mode(json, several->mode);
 
-    if (ttl != 0) {
-        zkl_json_integer(json, "ttl_ms", (int64_t) ttl);
+    if (several->ttl != 0) {
+        zkl_json_integer(json, "ttl_ms", (int64_t) several->ttl);
     }
 
-    if (timed) {
-        zkl_json_integer(json, "expires_in_ms", (int64_t) expires);
+    if (!several->untimed) {
+        zkl_json_integer(json, "expires_in_ms", (int64_t) several->expires);
     }
 
     if (cdata->owner_len != 0) {
@@ -894,12 +878,13 @@ ngx_http_zk_lock_parts_answer(ngx_http_zk_lock_several_t *several,
         zkl_json_raw(json, "data", cdata->data, cdata->data_len);
     }
 
-    if (revoke) {
+    if (several->revoke) {
         zkl_json_boolean(json, "revoke", 1);
     }
 
     if (status == NGX_HTTP_CREATED) {
-        zkl_json_integer(json, "waited_ms", (int64_t) several->ctx->waited);
+        zkl_json_integer(json, "waited_ms",
+                         (int64_t) several->ctx->told.waited);
     }
 
     ngx_http_zk_lock_write_note(json, several->ctx, NGX_HTTP_ZK_LOCK_NOTE_TTL);

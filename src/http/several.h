@@ -21,13 +21,8 @@ typedef struct {
 
     zkl_id_t                           id;      /* set by the grant */
 
-    /* what is known of the claim */
     zkl_answer_e                       answer;  /* of the call */
-    int64_t                            fencing;
-    zkl_mode_t                         mode;
-    ngx_msec_t                         ttl;     /* 0: unknown */
-    ngx_msec_t                         expires;
-    unsigned                           timed:1;
+    int64_t                            fencing; /* 0: unknown */
     unsigned                           revoke:1;
 } ngx_http_zk_lock_part_t;
 
@@ -53,7 +48,14 @@ typedef struct {
     ngx_uint_t                         calls;   /* in flight */
 
     zkl_claim_data_t                   cdata;   /* of each claim */
+    zkl_mode_t                         mode;
+    ngx_msec_t                         ttl;     /* the least; 0: one is not
+                                                   known */
+    ngx_msec_t                         expires; /* the least */
 
+    unsigned                           untimed:1;   /* not all leases are
+                                                       known */
+    unsigned                           revoke:1;    /* of any claim */
     unsigned                           granted:1;   /* by this request */
 } ngx_http_zk_lock_several_t;
 

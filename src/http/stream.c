@@ -67,8 +67,7 @@ static void ngx_http_zk_lock_stream_list_handler(zkl_call_t *call,
 static zkl_json_t *ngx_http_zk_lock_stream_open(
     ngx_http_zk_lock_stream_t *stream, const char *event);
 static ngx_int_t ngx_http_zk_lock_stream_send(
-    ngx_http_zk_lock_stream_t *stream, const char *event, zkl_json_t *json,
-    ngx_uint_t last);
+    ngx_http_zk_lock_stream_t *stream, zkl_json_t *json, ngx_uint_t last);
 static ngx_int_t ngx_http_zk_lock_stream_begin(
     ngx_http_zk_lock_stream_t *stream);
 static void ngx_http_zk_lock_stream_patience(ngx_connection_t *c,
@@ -134,7 +133,7 @@ ngx_http_zk_lock_stream_lock(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    ctx->type = NGX_HTTP_ZK_LOCK_WATCH;
+    ctx->told.type = NGX_HTTP_ZK_LOCK_WATCH;
 
     if (r->method == NGX_HTTP_HEAD) {
         rc = ngx_http_zk_lock_stream_begin(stream);
@@ -241,13 +240,13 @@ ngx_http_zk_lock_stream_claim_handler(void *data, zkl_claim_t *claim,
     ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                    "zk lock stream: \"%V\" outcome %d", &ctx->path, outcome);
 
-    ctx->waited = ngx_current_msec - claim->started;
+    ctx->told.waited = ngx_current_msec - claim->started;
 
     if (outcome == ZKL_GRANTED && ngx_http_zk_lock_request_gone(r)) {
         rc = NGX_HTTP_CLIENT_CLOSED_REQUEST;
 
     } else if (outcome == ZKL_GRANTED) {
-        ngx_str_set(&ctx->outcome, "granted");
+        ngx_str_set(&ctx->told.outcome, "granted");
 
         ngx_http_zk_lock_request_note(ctx, claim);
 
@@ -265,7 +264,7 @@ ngx_http_zk_lock_stream_claim_handler(void *data, zkl_claim_t *claim,
     } else if (outcome == ZKL_TIMED_OUT) {
         ctx->claim = NULL;
 
-        ngx_str_set(&ctx->outcome, "taken");
+        ngx_str_set(&ctx->told.outcome, "taken");
 
         rc = ngx_http_zk_lock_request_call(r, ctx, ZKL_HOLDER, 0,
                                         ngx_http_zk_lock_stream_holder_handler);
@@ -278,7 +277,7 @@ ngx_http_zk_lock_stream_claim_handler(void *data, zkl_claim_t *claim,
         ctx->claim = NULL;
 
         row = ngx_http_zk_lock_result(outcome);
-        ctx->outcome = row->word;
+        ctx->told.outcome = row->word;
 
         rc = ngx_http_zk_lock_stream_lost(stream, row->reason);
     }
@@ -343,7 +342,7 @@ ngx_http_zk_lock_stream_event_handler(void *data, zkl_claim_t *claim,
         ngx_http_zk_lock_write_mode(json, claim->entry.mode);
         zkl_json_integer(json, "position", (int64_t) claim->position);
 
-        rc = ngx_http_zk_lock_stream_send(stream, "queued", json, 0);
+        rc = ngx_http_zk_lock_stream_send(stream, json, 0);
         break;
 
     case ZKL_EVENT_REVOKE:
@@ -351,7 +350,7 @@ ngx_http_zk_lock_stream_event_handler(void *data, zkl_claim_t *claim,
 
         ngx_http_zk_lock_write_name(json, ctx);
 
-        rc = ngx_http_zk_lock_stream_send(stream, "revoke", json, 0);
+        rc = ngx_http_zk_lock_stream_send(stream, json, 0);
         break;
 
     case ZKL_EVENT_ENDING:
@@ -366,7 +365,7 @@ ngx_http_zk_lock_stream_event_handler(void *data, zkl_claim_t *claim,
         zkl_json_integer(json, "expires_in_ms", ngx_max(left, 0));
         ngx_http_zk_lock_write_text(json, "reason", reason);
 
-        rc = ngx_http_zk_lock_stream_send(stream, "ending", json, 0);
+        rc = ngx_http_zk_lock_stream_send(stream, json, 0);
         break;
 
     case ZKL_EVENT_SURE:
@@ -377,10 +376,10 @@ ngx_http_zk_lock_stream_event_handler(void *data, zkl_claim_t *claim,
         ctx->claim = NULL;
 
         if (ngx_strcmp(reason, "released") == 0) {
-            ngx_str_set(&ctx->outcome, "released");
+            ngx_str_set(&ctx->told.outcome, "released");
 
         } else {
-            ngx_str_set(&ctx->outcome, "lost");
+            ngx_str_set(&ctx->told.outcome, "lost");
         }
 
         rc = ngx_http_zk_lock_stream_lost(stream, reason);
@@ -401,7 +400,7 @@ ngx_http_zk_lock_stream_grant(ngx_http_zk_lock_stream_t *stream,
 
     ngx_http_zk_lock_write_grant(json, stream->ctx, claim);
 
-    return ngx_http_zk_lock_stream_send(stream, "granted", json, 0);
+    return ngx_http_zk_lock_stream_send(stream, json, 0);
 }
 
 
@@ -418,7 +417,7 @@ ngx_http_zk_lock_stream_taken(ngx_http_zk_lock_stream_t *stream,
     ngx_http_zk_lock_write_holder(json, "holder", info);
     ngx_http_zk_lock_write_note(json, stream->ctx, NGX_HTTP_ZK_LOCK_NOTE_WAIT);
 
-    return ngx_http_zk_lock_stream_send(stream, "taken", json, 1);
+    return ngx_http_zk_lock_stream_send(stream, json, 1);
 }
 
 
@@ -433,7 +432,7 @@ ngx_http_zk_lock_stream_lost(ngx_http_zk_lock_stream_t *stream,
     ngx_http_zk_lock_write_name(json, stream->ctx);
     ngx_http_zk_lock_write_text(json, "reason", reason);
 
-    return ngx_http_zk_lock_stream_send(stream, "lost", json, 1);
+    return ngx_http_zk_lock_stream_send(stream, json, 1);
 }
 
 
@@ -509,13 +508,13 @@ ngx_http_zk_lock_stream_list_handler(zkl_call_t *call, zkl_answer_e answer)
         rc = NGX_DONE;
 
         if (!stream->told || etag != stream->etag) {
-            ngx_str_set(&ctx->outcome, "watched");
+            ngx_str_set(&ctx->told.outcome, "watched");
 
             json = ngx_http_zk_lock_stream_open(stream, "change");
 
             ngx_http_zk_lock_write_lock(json, ctx, call);
 
-            rc = ngx_http_zk_lock_stream_send(stream, "change", json, 0);
+            rc = ngx_http_zk_lock_stream_send(stream, json, 0);
 
             if (rc == NGX_DONE) {
                 stream->told = 1;
@@ -556,9 +555,9 @@ ngx_http_zk_lock_stream_open(ngx_http_zk_lock_stream_t *stream,
 {
     zkl_json_t  *json;
 
-    json = zkl_json_open();
+    stream->event = event;
 
-    zkl_json_object(json, NULL);
+    json = zkl_json_open();
 
     if (stream->format != NGX_HTTP_ZK_LOCK_EVENTS) {
         ngx_http_zk_lock_write_text(json, "event", event);
@@ -572,7 +571,7 @@ ngx_http_zk_lock_stream_open(ngx_http_zk_lock_stream_t *stream,
 
 static ngx_int_t
 ngx_http_zk_lock_stream_send(ngx_http_zk_lock_stream_t *stream,
-    const char *event, zkl_json_t *json, ngx_uint_t last)
+    zkl_json_t *json, ngx_uint_t last)
 {
     size_t               len, pending;
     ngx_int_t            rc;
@@ -597,14 +596,12 @@ ngx_http_zk_lock_stream_send(ngx_http_zk_lock_stream_t *stream,
         return NGX_ERROR;
     }
 
-    zkl_json_end_object(json);
-
     text = zkl_json_text(json, &len);
 
     out = (text != NULL)
           ? ngx_http_zk_lock_stream_chain(stream,
                                           sizeof("event: \ndata: \n\n")
-                                          + ngx_strlen(event) + len)
+                                          + ngx_strlen(stream->event) + len)
           : NULL;
 
     if (out == NULL) {
@@ -619,7 +616,7 @@ ngx_http_zk_lock_stream_send(ngx_http_zk_lock_stream_t *stream,
     b = out->buf;
 
     if (stream->format == NGX_HTTP_ZK_LOCK_EVENTS) {
-        b->last = ngx_sprintf(b->last, "event: %s\ndata: ", event);
+        b->last = ngx_sprintf(b->last, "event: %s\ndata: ", stream->event);
     }
 
     b->last = ngx_cpymem(b->last, text, len);

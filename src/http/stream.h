@@ -17,6 +17,7 @@ typedef struct {
     ngx_http_request_t                *request;
     ngx_http_zk_lock_ctx_t            *ctx;
     ngx_http_zk_lock_format_e          format;
+    const char                        *event;   /* that is written */
 
     ngx_chain_t                       *free;    /* with empty buffers */
     ngx_chain_t                       *busy;    /* not sent so far */

@@ -38,11 +38,10 @@ static void ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *call,
 ngx_int_t
 ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
-    int                           rc;
-    ngx_str_t                     text, id;
-    ngx_uint_t                    sure;
-    zkl_terraform_t               t;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    int              rc;
+    ngx_str_t        text, id;
+    ngx_uint_t       sure;
+    zkl_terraform_t  t;
 
     sure = (r->method & (NGX_HTTP_LOCK|NGX_HTTP_UNLOCK)) != 0;
 
@@ -58,9 +57,7 @@ ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 
         /* "terraform force-unlock" has no body, and so names no holder */
 
-        zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
-
-        if (!zlcf->admin) {
+        if (!ctx->conf->admin) {
             return ngx_http_zk_lock_problem(r, NGX_HTTP_FORBIDDEN,
                                             "an UNLOCK without a body breaks "
                                             "any lock, which zk_lock_admin "
@@ -109,7 +106,8 @@ ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     id.data = (u_char *) t.id;
     id.len = t.id_len;
 
-    ngx_http_zk_lock_terraform_hash(&ctx->path, &id, ctx->token.id.random);
+    ngx_http_zk_lock_repeat_hash(&ctx->path, "terraform", &id,
+                                 ctx->token.id.random);
 
     ctx->token.seq = -1;
     ctx->has_token = 1;
@@ -119,58 +117,24 @@ ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 }
 
 
-void
-ngx_http_zk_lock_terraform_hash(ngx_str_t *path, ngx_str_t *id, uint8_t *hash)
-{
-    ngx_http_zk_lock_repeat_hash(path, "terraform", id, hash);
-}
-
-
 /* The client adds the ID to the query, which may also have a wait and a ttl. */
 
 static ngx_int_t
 ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_terraform_t *t)
 {
-    u_char                       *p, *q, *last, *end;
-    ngx_int_t                     rc;
-    ngx_str_t                     query, id;
-    zkl_args_t                    args;
-    zkl_claim_data_t              cdata;
-    zkl_acquire_t                 acquire;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-    uint8_t                       hash[ZKL_KEY];
-
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+    ngx_int_t         rc;
+    ngx_str_t         id;
+    zkl_args_t        args;
+    zkl_claim_data_t  cdata;
+    zkl_acquire_t     acquire;
+    uint8_t           hash[ZKL_KEY];
 
     ngx_memzero(&args, sizeof(zkl_args_t));
     ngx_memzero(&cdata, sizeof(zkl_claim_data_t));
 
-    query.data = ngx_pnalloc(r->pool, r->args.len + 1);
-    if (query.data == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    p = r->args.data;
-    last = p + r->args.len;
-    q = query.data;
-
-    while (p < last) {
-        end = ngx_strlchr(p, last, '&');
-        end = (end != NULL) ? end : last;
-
-        if (end - p < 3 || ngx_strncmp(p, "ID=", 3) != 0) {
-            q = ngx_cpymem(q, p, end - p);
-            *q++ = '&';
-        }
-
-        p = end + 1;
-    }
-
-    query.len = q - query.data;
-
-    if (zkl_args_query_read(&args, (char *) query.data, query.len,
-                            ZKL_ARG_WAIT|ZKL_ARG_TTL)
+    if (zkl_args_query_read(&args, (char *) r->args.data, r->args.len,
+                            ZKL_ARG_WAIT|ZKL_ARG_TTL|ZKL_ARG_ID)
         != 0)
     {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, args.error);
@@ -178,7 +142,7 @@ ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
 
     if (!(args.given & ZKL_ARG_TTL)) {
         args.given |= ZKL_ARG_TTL;
-        args.ttl = (int64_t) zlcf->max_ttl;
+        args.ttl = (int64_t) ctx->conf->max_ttl;
 
     } else if (args.ttl == 0) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
@@ -199,7 +163,7 @@ ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
     id.data = (u_char *) t->id;
     id.len = t->id_len;
 
-    ngx_http_zk_lock_terraform_hash(&ctx->path, &id, hash);
+    ngx_http_zk_lock_repeat_hash(&ctx->path, "terraform", &id, hash);
 
     acquire.key = hash;
 
@@ -221,7 +185,7 @@ ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *call,
     switch (answer) {
 
     case ZKL_CALL_OK:
-        ngx_str_set(&ctx->outcome, "released");
+        ngx_str_set(&ctx->told.outcome, "released");
 
         rc = ngx_http_zk_lock_answer_done(r);
         break;
@@ -259,13 +223,13 @@ ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *call,
     switch (answer) {
 
     case ZKL_CALL_FREE:
-        ngx_str_set(&ctx->outcome, "released");
+        ngx_str_set(&ctx->told.outcome, "released");
 
         rc = ngx_http_zk_lock_answer_done(r);
         break;
 
     case ZKL_CALL_OK:
-        ngx_str_set(&ctx->outcome, "conflict");
+        ngx_str_set(&ctx->told.outcome, "conflict");
 
         rc = ngx_http_zk_lock_answer_holder(r, NGX_HTTP_CONFLICT,
                                             "the lock has another \"ID\"",

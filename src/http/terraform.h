@@ -16,12 +16,5 @@
 ngx_int_t ngx_http_zk_lock_terraform(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 
-/*
- * Hashes the ID with which the lock at path was locked into ZKL_KEY bytes, with
- * which the claim's id begins.
- */
-void ngx_http_zk_lock_terraform_hash(ngx_str_t *path, ngx_str_t *id,
-    uint8_t *hash);
-
 
 #endif /* _NGX_HTTP_ZK_LOCK_TERRAFORM_H_INCLUDED_ */

@@ -73,9 +73,9 @@ ngx_http_zk_lock_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
 {
     u_char                    text[NGX_TIME_T_LEN + 4 + NGX_INT64_LEN];
     ngx_str_t                 value;
-    ngx_http_zk_lock_told_t  *told, buf;
+    ngx_http_zk_lock_told_t  *told;
 
-    told = ngx_http_zk_lock_variable_told(r, &buf);
+    told = ngx_http_zk_lock_variable_told(r);
 
     if (told == NULL) {
         v->not_found = 1;
@@ -143,26 +143,11 @@ ngx_http_zk_lock_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
 
 
 ngx_http_zk_lock_told_t *
-ngx_http_zk_lock_variable_told(ngx_http_request_t *r,
-    ngx_http_zk_lock_told_t *buf)
+ngx_http_zk_lock_variable_told(ngx_http_request_t *r)
 {
     ngx_http_zk_lock_ctx_t  *ctx;
 
     ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
 
-    if (ctx == NULL) {
-        return ngx_http_zk_lock_guard_notes(r);
-    }
-
-    buf->name = ctx->name;
-    buf->outcome = ctx->outcome;
-    buf->type = ctx->type;
-    buf->waited = ctx->waited;
-    buf->fencing = ctx->fencing;
-    buf->waits = ctx->waits;
-    buf->refused = 0;
-
-    ngx_str_null(&buf->fencings);
-
-    return buf;
+    return (ctx != NULL) ? &ctx->told : ngx_http_zk_lock_guard_notes(r);
 }

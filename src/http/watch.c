@@ -32,14 +32,11 @@ ngx_int_t
 ngx_http_zk_lock_watch(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     ngx_http_zk_lock_watch_t *watch, ngx_msec_t wait)
 {
-    ngx_int_t                     rc;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+    ngx_int_t  rc;
 
     watch->request = r;
     watch->ctx = ctx;
-    watch->rest = (wait != 0) ? ZKL_PATIENCE : zlcf->timeout;
+    watch->rest = (wait != 0) ? ZKL_PATIENCE : ctx->conf->timeout;
 
     rc = ngx_http_zk_lock_request_hold(r, ctx);
     if (rc != NGX_OK) {
@@ -63,8 +60,8 @@ ngx_http_zk_lock_watch(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 
     /* a repeat of an acquire is an acquire, even if the repeat waits here */
 
-    if (ctx->type == NGX_HTTP_ZK_LOCK_INSPECT) {
-        ctx->type = NGX_HTTP_ZK_LOCK_WATCH;
+    if (ctx->told.type == NGX_HTTP_ZK_LOCK_INSPECT) {
+        ctx->told.type = NGX_HTTP_ZK_LOCK_WATCH;
     }
 
     watch->follow.handler = ngx_http_zk_lock_watch_news;
@@ -112,12 +109,11 @@ ngx_http_zk_lock_watch_call(ngx_http_zk_lock_watch_t *watch)
 static void
 ngx_http_zk_lock_watch_handler(zkl_call_t *call, zkl_answer_e answer)
 {
-    ngx_int_t                     rc;
-    ngx_http_request_t           *r;
-    ngx_http_zk_lock_ctx_t       *ctx;
-    ngx_http_zk_lock_again_e      again;
-    ngx_http_zk_lock_watch_t     *watch;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    ngx_int_t                  rc;
+    ngx_http_request_t        *r;
+    ngx_http_zk_lock_ctx_t    *ctx;
+    ngx_http_zk_lock_again_e   again;
+    ngx_http_zk_lock_watch_t  *watch;
 
     ctx = call->data;
     watch = ctx->other;
@@ -157,9 +153,7 @@ ngx_http_zk_lock_watch_handler(zkl_call_t *call, zkl_answer_e answer)
 
         /* a detached claim stays because INSPECT renews the grace */
 
-        zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
-
-        ngx_add_timer(&watch->soon, ngx_max(zlcf->grace / 3, 1));
+        ngx_add_timer(&watch->soon, ngx_max(ctx->conf->grace / 3, 1));
     }
 }
 

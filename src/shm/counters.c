@@ -26,6 +26,14 @@ static const ngx_msec_t  zkl_counters_operations[] = {
     1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 0
 };
 
+static const ngx_msec_t *const  zkl_counters_times[ZKL_TIMES] = {
+    zkl_counters_waits,
+    zkl_counters_waits,
+    zkl_counters_holds,
+    zkl_counters_operations,
+    zkl_counters_operations
+};
+
 
 void
 zkl_counters_add(zkl_counters_t *counters, zkl_count_e which, ngx_uint_t n)
@@ -68,16 +76,5 @@ zkl_counters_call(zkl_counters_t *counters, ngx_uint_t call,
 const ngx_msec_t *
 zkl_counters_bounds(zkl_times_e which)
 {
-    switch (which) {
-
-    case ZKL_TIMES_GRANTED:
-    case ZKL_TIMES_TAKEN:
-        return zkl_counters_waits;
-
-    case ZKL_TIMES_HELD:
-        return zkl_counters_holds;
-
-    default:
-        return zkl_counters_operations;
-    }
+    return zkl_counters_times[which];
 }

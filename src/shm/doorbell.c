@@ -20,14 +20,14 @@
 #include "shm/doorbell.h"
 
 
-static void zkl_doorbell_or(ngx_atomic_t *word, ngx_atomic_uint_t bits);
+static void zkl_doorbell_set(ngx_atomic_t *words, ngx_uint_t bit);
 static ngx_atomic_uint_t zkl_doorbell_take(ngx_atomic_t *word);
 
 
 void
 zkl_doorbell_keeper(zkl_layout_t *map, ngx_uint_t slot, uint32_t record)
 {
-    ngx_uint_t  home, word;
+    ngx_uint_t  home;
 
     if (slot >= map->nslots) {
         return;
@@ -39,16 +39,9 @@ zkl_doorbell_keeper(zkl_layout_t *map, ngx_uint_t slot, uint32_t record)
         return;
     }
 
-    word = record / ZKL_WORD_BITS;
-
-    zkl_doorbell_or(&map->bits[home * map->nbits + word],
-                   (ngx_atomic_uint_t) 1
-                   << (record % ZKL_WORD_BITS));
-
-    zkl_doorbell_or(&map->summaries[home * map->nsummary
-                                        + word / ZKL_WORD_BITS],
-                   (ngx_atomic_uint_t) 1
-                   << (word % ZKL_WORD_BITS));
+    zkl_doorbell_set(&map->bits[home * map->nbits], record);
+    zkl_doorbell_set(&map->summaries[home * map->nsummary],
+                     record / ZKL_WORD_BITS);
 
     zkl_doorbell_wake(map, home);
 }
@@ -75,31 +68,25 @@ void
 zkl_doorbell_answer(zkl_layout_t *map, ngx_uint_t home,
     zkl_doorbell_pt handler, void *data)
 {
-    ngx_uint_t          i, k, m;
-    ngx_atomic_t       *summary, *words;
+    ngx_uint_t          i, m, record;
     ngx_atomic_uint_t   changed, bits;
 
-    summary = &map->summaries[home * map->nsummary];
-    words = &map->bits[home * map->nbits];
-
     for (i = 0; i < map->nsummary; i++) {
+        changed = zkl_doorbell_take(&map->summaries[home * map->nsummary + i]);
 
-        changed = zkl_doorbell_take(&summary[i]);
-
-        for (k = 0; changed != 0; k++, changed >>= 1) {
-
-            m = i * ZKL_WORD_BITS + k;
+        for (m = i * ZKL_WORD_BITS; changed != 0; m++, changed >>= 1) {
 
             if (!(changed & 1) || m >= map->nbits) {
                 continue;
             }
 
-            bits = zkl_doorbell_take(&words[m]);
+            bits = zkl_doorbell_take(&map->bits[home * map->nbits + m]);
+            record = m * ZKL_WORD_BITS;
 
-            for (m *= ZKL_WORD_BITS; bits != 0; m++, bits >>= 1)
-            {
+            for ( /* void */ ; bits != 0; record++, bits >>= 1) {
+
                 if (bits & 1) {
-                    handler(data, (uint32_t) m);
+                    handler(data, (uint32_t) record);
                 }
             }
         }
@@ -110,13 +97,7 @@ zkl_doorbell_answer(zkl_layout_t *map, ngx_uint_t home,
 void
 zkl_doorbell_watch(zkl_layout_t *map, ngx_uint_t slot, uint32_t record)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(map, record);
-
-    zkl_doorbell_or(&cell->watchers[slot / ZKL_WORD_BITS],
-                    (ngx_atomic_uint_t) 1
-                    << (slot % ZKL_WORD_BITS));
+    zkl_doorbell_set(zkl_layout_cell(map, record)->watchers, slot);
 }
 
 
@@ -144,13 +125,17 @@ zkl_doorbell_watchers(zkl_layout_t *map, uint32_t record, ngx_uint_t clear)
 
 
 static void
-zkl_doorbell_or(ngx_atomic_t *word, ngx_atomic_uint_t bits)
+zkl_doorbell_set(ngx_atomic_t *words, ngx_uint_t bit)
 {
-    ngx_atomic_uint_t  old;
+    ngx_atomic_t       *word;
+    ngx_atomic_uint_t   old;
+
+    word = &words[bit / ZKL_WORD_BITS];
 
     do {
         old = *word;
-    } while (!ngx_atomic_cmp_set(word, old, old | bits));
+    } while (!ngx_atomic_cmp_set(word, old, old | (ngx_atomic_uint_t) 1
+                                            << (bit % ZKL_WORD_BITS)));
 }
 
 

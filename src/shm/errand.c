@@ -52,7 +52,7 @@
 
 
 static ngx_int_t zkl_errand_place(zkl_zone_t *zone, ngx_uint_t *n);
-static ngx_uint_t zkl_errand_left(zkl_place_t *place);
+static ngx_uint_t zkl_errand_over(zkl_place_t *place, ngx_atomic_uint_t *word);
 
 
 ngx_int_t
@@ -108,7 +108,7 @@ zkl_errand_place(zkl_zone_t *zone, ngx_uint_t *n)
 {
     ngx_uint_t          i, k;
     zkl_place_t        *place;
-    ngx_atomic_uint_t   owner;
+    ngx_atomic_uint_t   owner, word;
 
     for (i = 0; i < 2 * ZKL_PLACES; i++) {
         k = zone->place++ % ZKL_PLACES;
@@ -116,7 +116,9 @@ zkl_errand_place(zkl_zone_t *zone, ngx_uint_t *n)
         place = &zone->map->places[k];
         owner = place->owner;
 
-        if ((owner == ZKL_FREE || (i >= ZKL_PLACES && zkl_errand_left(place)))
+        if ((owner == ZKL_FREE
+             || (i >= ZKL_PLACES && zkl_layout_dead(owner, 0)
+                 && zkl_errand_over(place, &word)))
             && ngx_atomic_cmp_set(&place->owner, owner, zkl_layout_self()))
         {
             place->word = (place->word | (ZKL_PLACE_NUMBER - 1)) + 1;
@@ -131,34 +133,24 @@ zkl_errand_place(zkl_zone_t *zone, ngx_uint_t *n)
 
 
 /*
- * Whether no living process uses the place any more.  The question of a dead
- * owner that the sibling has not begun is called back first.
+ * Whether the sibling does nothing with the place any more.  A question that
+ * the sibling has not begun is called back first.
  */
 
 static ngx_uint_t
-zkl_errand_left(zkl_place_t *place)
+zkl_errand_over(zkl_place_t *place, ngx_atomic_uint_t *word)
 {
-    ngx_atomic_uint_t  word;
+    *word = place->word;
 
-    if (!zkl_layout_dead(place->owner, 0)) {
-        return 0;
+    if (zkl_place_state(*word) == ZKL_ERRAND_ASKED) {
+        (void) ngx_atomic_cmp_set(&place->word, *word,
+                                  zkl_place_set(*word, ZKL_ERRAND_IDLE));
+        *word = place->word;
     }
 
-    word = place->word;
-
-    switch (zkl_place_state(word)) {
-
-    case ZKL_ERRAND_IDLE:
-    case ZKL_ERRAND_REPLIED:
-        return 1;
-
-    case ZKL_ERRAND_ASKED:
-        return ngx_atomic_cmp_set(&place->word, word,
-                                  zkl_place_set(word, ZKL_ERRAND_IDLE));
-
-    default:
-        return zkl_layout_dead(place->sibling, 0);
-    }
+    return zkl_place_state(*word) == ZKL_ERRAND_IDLE
+           || zkl_place_state(*word) == ZKL_ERRAND_REPLIED
+           || zkl_layout_dead(place->sibling, 0);
 }
 
 
@@ -166,32 +158,17 @@ zkl_errand_e
 zkl_errand_free(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t *reply)
 {
     zkl_place_t        *place;
-    zkl_errand_e        state;
     ngx_atomic_uint_t   word;
 
     place = &zone->map->places[n];
-    word = place->word;
 
-    if (zkl_place_state(word) == ZKL_ERRAND_ASKED) {
-
-        if (ngx_atomic_cmp_set(&place->word, word,
-                               zkl_place_set(word, ZKL_ERRAND_IDLE)))
-        {
-            place->owner = ZKL_FREE;
-            return ZKL_ERRAND_IDLE;
-        }
-
-        word = place->word;
-    }
-
-    state = zkl_place_state(word);
-    *reply = (word & ZKL_PLACE_REPLY) >> ZKL_PLACE_REPLY_SHIFT;
-
-    if (state == ZKL_ERRAND_REPLIED || zkl_layout_dead(place->sibling, 0)) {
+    if (zkl_errand_over(place, &word)) {
         place->owner = ZKL_FREE;
     }
 
-    return state;
+    *reply = (word & ZKL_PLACE_REPLY) >> ZKL_PLACE_REPLY_SHIFT;
+
+    return zkl_place_state(word);
 }
 
 

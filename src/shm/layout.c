@@ -16,105 +16,73 @@
 #include "shm/layout.h"
 
 
+static ngx_int_t zkl_layout_lay_out(zkl_layout_t *map, size_t size);
+static void *zkl_layout_part(uintptr_t *at, size_t size);
 static void zkl_layout_cleanup(void *data);
-static void zkl_layout_give_back(zkl_layout_own_t *own);
-static ngx_int_t zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size);
-static ngx_int_t zkl_layout_wakeups(zkl_layout_t *map, ngx_log_t *log);
 static ngx_atomic_uint_t zkl_layout_process(ngx_pid_t pid);
-static ngx_uint_t zkl_layout_stat(ngx_pid_t pid, uint64_t *start);
 
 
 zkl_layout_t *
-zkl_layout_make(ngx_slab_pool_t *shpool, ngx_log_t *log)
+zkl_layout_make(ngx_slab_pool_t *shpool, ngx_cycle_t *cycle)
 {
-    size_t         size;
-    u_char        *p;
-    zkl_layout_t  *map;
+    int                fd;
+    size_t             size;
+    zkl_layout_t      *map;
+    zkl_layout_own_t  *own;
 
-    map = ngx_slab_calloc(shpool, sizeof(zkl_layout_t));
+    size = shpool->pfree * ngx_pagesize;
+
+    map = ngx_slab_calloc(shpool, size);
     if (map == NULL) {
         return NULL;
     }
 
     map->nslots = zkl_layout_nslots();
 
-    size = shpool->pfree * ngx_pagesize;
-
-    /* finds the number of cells; the pool is not written yet */
-
-    if (zkl_layout_lay_out(map, NULL, size) != NGX_OK) {
-        ngx_log_error(NGX_LOG_EMERG, log, 0, "zk_lock_zone is too small");
+    if (zkl_layout_lay_out(map, size) != NGX_OK) {
+        ngx_log_error(NGX_LOG_EMERG, cycle->log, 0,
+                      "zk_lock_zone is too small");
         return NULL;
     }
-
-    p = ngx_slab_calloc(shpool, size);
-    if (p == NULL) {
-        return NULL;
-    }
-
-    (void) zkl_layout_lay_out(map, p, size);
 
     if (getrandom(map->secret, ZKL_SECRET, 0) != ZKL_SECRET) {
-        ngx_log_error(NGX_LOG_EMERG, log, ngx_errno, "getrandom() failed");
+        ngx_log_error(NGX_LOG_EMERG, cycle->log, ngx_errno,
+                      "getrandom() failed");
         return NULL;
     }
 
-    if (zkl_layout_wakeups(map, log) != NGX_OK) {
+    /*
+     * The master makes the eventfds, so that every worker inherits all of the
+     * eventfds, also a worker that is started later.  If this fails, the end of
+     * the cycle closes the eventfds that were made.
+     */
+
+    own = ngx_calloc(sizeof(zkl_layout_own_t) + map->nslots * sizeof(int),
+                     cycle->log);
+    if (own == NULL) {
         return NULL;
+    }
+
+    map->own = own;
+
+    if (zkl_layout_keep(map, cycle) != NGX_OK) {
+        ngx_free(own);
+        return NULL;
+    }
+
+    while (own->nwakeups != map->nslots) {
+        fd = eventfd(0, EFD_NONBLOCK|EFD_CLOEXEC);
+
+        if (fd == -1) {
+            ngx_log_error(NGX_LOG_EMERG, cycle->log, ngx_errno,
+                          "eventfd() failed");
+            return NULL;
+        }
+
+        own->wakeups[own->nwakeups++] = fd;
     }
 
     return map;
-}
-
-
-ngx_int_t
-zkl_layout_keep(zkl_layout_t *map, ngx_cycle_t *cycle)
-{
-    ngx_pool_cleanup_t  *cln;
-
-    cln = ngx_pool_cleanup_add(cycle->pool, 0);
-    if (cln == NULL) {
-        return NGX_ERROR;
-    }
-
-    cln->handler = zkl_layout_cleanup;
-    cln->data = map->own;
-
-    map->own->cycles++;
-
-    return NGX_OK;
-}
-
-
-/* A worker only frees the copy, because the exit closes the descriptors. */
-
-static void
-zkl_layout_cleanup(void *data)
-{
-    zkl_layout_own_t  *own = data;
-
-    if (ngx_process == NGX_PROCESS_WORKER || ngx_process == NGX_PROCESS_HELPER)
-    {
-        ngx_free(own);
-        return;
-    }
-
-    if (--own->cycles == 0) {
-        zkl_layout_give_back(own);
-    }
-}
-
-
-static void
-zkl_layout_give_back(zkl_layout_own_t *own)
-{
-    ngx_uint_t  i;
-
-    for (i = 0; i < own->nwakeups; i++) {
-        (void) close(own->wakeups[i]);
-    }
-
-    ngx_free(own);
 }
 
 
@@ -126,6 +94,32 @@ zkl_layout_cell(zkl_layout_t *map, uint32_t record)
     }
 
     return (zkl_cell_t *) (map->cells + (size_t) record * ZKL_CELL);
+}
+
+
+uint32_t
+zkl_layout_next(zkl_layout_t *map, uint32_t record, ngx_uint_t slot)
+{
+    ngx_uint_t         chunk;
+    ngx_atomic_uint_t  owner;
+
+    while (record < map->ncells) {
+        chunk = record / ZKL_CHUNK;
+        owner = map->owners[chunk];
+
+        if (owner == 0 || (slot != map->nslots && owner != slot + 1)) {
+            record = (uint32_t) (chunk + 1) * ZKL_CHUNK;
+            continue;
+        }
+
+        if (map->starts[chunk] >> (record % ZKL_CHUNK) & 1) {
+            break;
+        }
+
+        record++;
+    }
+
+    return record;
 }
 
 
@@ -175,11 +169,8 @@ zkl_layout_dead(ngx_atomic_uint_t keeper, ngx_uint_t quick)
 
     /* an unknown start time proves nothing */
 
-    if (now == (ngx_atomic_uint_t) pid || keeper == (ngx_atomic_uint_t) pid) {
-        return 0;
-    }
-
-    return now != keeper;
+    return now != keeper && now != (ngx_atomic_uint_t) pid
+           && keeper != (ngx_atomic_uint_t) pid;
 }
 
 
@@ -200,33 +191,29 @@ zkl_layout_nslots(void)
 
 
 /*
- * Lays out size bytes at p for map->nslots, without a write to the bytes.  If p
- * is NULL, only the numbers in map are good.  NGX_ERROR: too few bytes.
+ * Lays out the zone, size bytes with map at the head.  NGX_ERROR: too few
+ * bytes.
  */
 
 static ngx_int_t
-zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
+zkl_layout_lay_out(zkl_layout_t *map, size_t size)
 {
-    size_t     chunk, fixed;
-    uintptr_t  at, end;
+    size_t      chunk, fixed;
+    uintptr_t   at;
 
-    at = (uintptr_t) p;
-    end = at + size;
+    const size_t  word = sizeof(ngx_atomic_t);
 
     /* a chunk: cells, owner, starts, shares of indexes, quotas, doorbells */
 
     chunk = ZKL_CHUNK * ZKL_CELL
-            + sizeof(ngx_atomic_t) + sizeof(uint64_t)
-            + 2 * ZKL_CHUNK * sizeof(ngx_atomic_t)
-            + ZKL_CHUNK * ZKL_QUOTA_WORDS * sizeof(ngx_atomic_t)
+            + word + sizeof(uint64_t)
+            + (2 + ZKL_QUOTA_WORDS) * ZKL_CHUNK * word
             + map->nslots * (ZKL_CHUNK / 8 + 1);
 
-    fixed = 2 * 64
+    fixed = sizeof(zkl_layout_t)
             + sizeof(zkl_counters_t)
             + ZKL_PLACES * sizeof(zkl_place_t)
-            + map->nslots * (sizeof(zkl_slot_t)
-                             + ZKL_PLACES / 8
-                             + 4 * sizeof(ngx_atomic_t))
+            + map->nslots * (sizeof(zkl_slot_t) + ZKL_PLACES / 8 + 4 * word)
             + 4096;
 
     if (size < fixed + chunk) {
@@ -246,156 +233,144 @@ zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
     map->nbits = (map->ncells + ZKL_PLACES) / ZKL_WORD_BITS;
     map->nsummary = map->nbits / ZKL_WORD_BITS + 1;
 
-    at = ngx_align(at, 64);
-    map->counters = (zkl_counters_t *) at;
-    at += sizeof(zkl_counters_t);
+    at = (uintptr_t) (map + 1);
 
-    map->quotas = (ngx_atomic_t *) at;
-    at += map->nquotas * sizeof(ngx_atomic_t);
+    map->counters = zkl_layout_part(&at, sizeof(zkl_counters_t));
+    map->quotas = zkl_layout_part(&at, map->nquotas * word);
+    map->slots = zkl_layout_part(&at, map->nslots * sizeof(zkl_slot_t));
+    map->owners = zkl_layout_part(&at, map->nchunks * word);
+    map->seq_index = zkl_layout_part(&at, map->nseq_index * word);
+    map->moved = zkl_layout_part(&at, map->ncells * word);
+    map->bits = zkl_layout_part(&at, map->nslots * map->nbits * word);
+    map->summaries = zkl_layout_part(&at, map->nslots * map->nsummary * word);
+    map->places = zkl_layout_part(&at, ZKL_PLACES * sizeof(zkl_place_t));
+    map->starts = zkl_layout_part(&at, map->nchunks * sizeof(uint64_t));
+    map->cells = zkl_layout_part(&at, map->ncells * ZKL_CELL);
 
-    at = ngx_align(at, 64);
-    map->slots = (zkl_slot_t *) at;
-    at += map->nslots * sizeof(zkl_slot_t);
-
-    map->owners = (ngx_atomic_t *) at;
-    at += map->nchunks * sizeof(ngx_atomic_t);
-
-    map->seq_index = (ngx_atomic_t *) at;
-    at += map->nseq_index * sizeof(ngx_atomic_t);
-
-    map->moved = (ngx_atomic_t *) at;
-    at += map->ncells * sizeof(ngx_atomic_t);
-
-    map->bits = (ngx_atomic_t *) at;
-    at += map->nslots * map->nbits * sizeof(ngx_atomic_t);
-
-    map->summaries = (ngx_atomic_t *) at;
-    at += map->nslots * map->nsummary * sizeof(ngx_atomic_t);
-
-    at = ngx_align(at, sizeof(uint64_t));
-    map->places = (zkl_place_t *) at;
-    at += ZKL_PLACES * sizeof(zkl_place_t);
-
-    map->starts = (uint64_t *) at;
-    at += map->nchunks * sizeof(uint64_t);
-
-    at = ngx_align(at, 64);
-    map->cells = (u_char *) at;
-    at += map->ncells * ZKL_CELL;
-
-    return (at > end) ? NGX_ERROR : NGX_OK;
+    return (at > (uintptr_t) map + size) ? NGX_ERROR : NGX_OK;
 }
 
 
-/*
- * The master makes the eventfds, so that every worker inherits all of the
- * eventfds, also a worker that is started later.
- */
-
-static ngx_int_t
-zkl_layout_wakeups(zkl_layout_t *map, ngx_log_t *log)
+static void *
+zkl_layout_part(uintptr_t *at, size_t size)
 {
-    int                fd;
-    zkl_layout_own_t  *own;
+    uintptr_t  part;
 
-    own = ngx_calloc(sizeof(zkl_layout_own_t)
-                     + map->nslots * sizeof(int), log);
-    if (own == NULL) {
+    part = ngx_align(*at, 64);
+    *at = part + size;
+
+    return (void *) part;
+}
+
+
+ngx_int_t
+zkl_layout_keep(zkl_layout_t *map, ngx_cycle_t *cycle)
+{
+    ngx_pool_cleanup_t  *cln;
+
+    cln = ngx_pool_cleanup_add(cycle->pool, 0);
+    if (cln == NULL) {
         return NGX_ERROR;
     }
 
-    for ( ;; ) {
+    cln->handler = zkl_layout_cleanup;
+    cln->data = map->own;
 
-        if (own->nwakeups == map->nslots) {
-            map->own = own;
-            return NGX_OK;
+    map->own->cycles++;
+
+    return NGX_OK;
+}
+
+
+/* A worker only frees the copy, because the exit closes the descriptors. */
+
+static void
+zkl_layout_cleanup(void *data)
+{
+    zkl_layout_own_t  *own = data;
+
+    if (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_HELPER)
+    {
+        if (--own->cycles != 0) {
+            return;
         }
 
-        fd = eventfd(0, EFD_NONBLOCK|EFD_CLOEXEC);
-
-        if (fd == -1) {
-            ngx_log_error(NGX_LOG_EMERG, log, ngx_errno, "eventfd() failed");
-
-            zkl_layout_give_back(own);
-            return NGX_ERROR;
+        while (own->nwakeups != 0) {
+            (void) close(own->wakeups[--own->nwakeups]);
         }
-
-        own->wakeups[own->nwakeups++] = fd;
     }
+
+    ngx_free(own);
 }
 
 
 /*
  * A process as one word: the pid, and in the bits above the start time, as far
- * as there is room.  Only the pid if the start time is not known.
+ * as there is room.  Only the pid if the start time is not known.  The start
+ * time is field 22 of /proc/PID/stat; a zombie gets one that no process has,
+ * since a zombie has ended.
  */
 
 static ngx_atomic_uint_t
 zkl_layout_process(ngx_pid_t pid)
 {
-    uint64_t           start;
-    ngx_atomic_uint_t  process;
-
-    process = (ngx_atomic_uint_t) pid;
-
-    if (NGX_PTR_SIZE == 8 && zkl_layout_stat(pid, &start)) {
-        process |= (ngx_atomic_uint_t) start << 22;
-    }
-
-    return process;
-}
-
-
-/*
- * Reads the start time, field 22 of /proc/PID/stat.  A zombie gets a start time
- * that no process has, since a zombie has ended.
- */
-
-static ngx_uint_t
-zkl_layout_stat(ngx_pid_t pid, uint64_t *start)
-{
-    int          fd;
-    char        *p;
-    ssize_t      n;
-    ngx_uint_t   field;
-    char         buf[512];
-    u_char       name[sizeof("/proc//stat") + NGX_INT64_LEN];
+    int                 fd;
+    char               *p, state;
+    ssize_t             n;
+    unsigned long long  start;
+    char                buf[512];
+    u_char              name[sizeof("/proc//stat") + NGX_INT64_LEN];
 
     (void) ngx_sprintf(name, "/proc/%P/stat%Z", pid);
 
     fd = open((char *) name, O_RDONLY|O_CLOEXEC);
     if (fd == -1) {
-        return 0;
+        return (ngx_atomic_uint_t) pid;
     }
 
     n = read(fd, buf, sizeof(buf) - 1);
 
     (void) close(fd);
 
-    if (n <= 0) {
-        return 0;
-    }
-
-    buf[n] = '\0';
+    buf[ngx_max(n, 0)] = '\0';
 
     /* the name of the program, in parentheses, may have any bytes */
 
     p = strrchr(buf, ')');
 
-    for (field = 2; p != NULL && field < 22; field++) {
-        p = strchr(p + 1, ' ');
+    if (p == NULL
+        || sscanf(p, ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                  "%*s %*s %*s %*s %*s %*s %llu", &state, &start) != 2)
+    {
+        return (ngx_atomic_uint_t) pid;
+    }
 
-        if (p != NULL && field == 2 && p[1] == 'Z') {
-            *start = 0x1fffffffff;
-            return 1;
+    if (state == 'Z') {
+        start = 0x1fffffffff;
+    }
+
+    return (ngx_atomic_uint_t) pid | (ngx_atomic_uint_t) start << 22;
+}
+
+
+uint64_t
+zkl_layout_used(zkl_layout_t *map, ngx_uint_t chunk)
+{
+    uint64_t     starts, used;
+    ngx_uint_t   k, n;
+    zkl_cell_t  *cell;
+
+    starts = map->starts[chunk];
+    used = starts;
+
+    for (k = 0; ~used != 0 && starts != 0; k++, starts >>= 1) {
+
+        if (starts & 1) {
+            cell = zkl_layout_cell(map, (uint32_t) (chunk * ZKL_CHUNK + k));
+            n = zkl_layout_cells_of(cell->path_len);
+            used |= (((uint64_t) 1 << n) - 1) << k;
         }
     }
 
-    if (p == NULL) {
-        return 0;
-    }
-
-    *start = strtoull(p + 1, NULL, 10);
-
-    return 1;
+    return used;
 }

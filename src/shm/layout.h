@@ -50,9 +50,6 @@
 #define ZKL_PLACES                    128
 
 
-/* of a cell's ending: the claim may live, and only ZooKeeper knows */
-#define ZKL_FORSAKEN                  5
-
 /*
  * A claim's record; a long path takes the next cells, too.  The slot's keeper
  * writes all fields but watchers.
@@ -60,6 +57,13 @@
 
 typedef struct {
     ngx_atomic_t                gen;        /* odd: being written */
+
+    /* the slots to ring (any) */
+
+    ngx_atomic_t                watchers[ZKL_SLOT_WORDS];
+
+    /* what a new record begins with is 0 from here on */
+
     ngx_atomic_t                state;
     ngx_atomic_t                lease;      /* the deadline; 0: none, or
                                                over */
@@ -74,11 +78,6 @@ typedef struct {
     ngx_atomic_t                delivery;   /* which client was told of the
                                                grant */
     ngx_atomic_t                bound;      /* the claim ends with the worker */
-
-    /* the slots to ring (any) */
-
-    ngx_atomic_t                watchers[ZKL_SLOT_WORDS];
-
     int64_t                     seq;        /* -1: not published */
     int64_t                     czxid;
     int64_t                     since;      /* the grant, in milliseconds of
@@ -90,8 +89,7 @@ typedef struct {
     uint32_t                    was;        /* the mode before, in the znode's
                                                name until a rename */
     uint32_t                    remote;     /* the last counted remote request
-                                               in full; of a free record: a hash
-                                               of the id that was here */
+                                               in full */
     uint32_t                    named;      /* the record in the znode's name */
     uint32_t                    term;       /* how often the gate below which
                                                the lease is entered was taken
@@ -195,8 +193,6 @@ typedef struct {
                                                workers quit, with no new
                                                workers */
     ngx_atomic_t                superseded; /* by a new layout */
-    ngx_atomic_t                inherited;  /* a claim was taken over, so that
-                                               `moved` may lead to a record */
     ngx_atomic_t                drained;    /* since when, in seconds of the
                                                wall clock; 0: not */
     ngx_atomic_t                zxid;       /* the largest of the workers'
@@ -211,16 +207,26 @@ typedef struct {
 ngx_uint_t zkl_layout_nslots(void);
 
 /*
- * Makes a layout in the slab pool of a new zone.  Returns NULL, after logging
- * why, if the zone is too small or memory or a descriptor is lacking.
+ * Makes a layout in the slab pool of a new zone, for cycle, which has the
+ * layout.  Returns NULL, after logging why, if the zone is too small or memory
+ * or a descriptor is lacking.
  */
-zkl_layout_t *zkl_layout_make(ngx_slab_pool_t *shpool, ngx_log_t *log);
+zkl_layout_t *zkl_layout_make(ngx_slab_pool_t *shpool, ngx_cycle_t *cycle);
 
-/* Notes that a cycle has the layout; the last cycle gives map->own back. */
+/* Notes that one more cycle has the layout; the last gives map->own back. */
 ngx_int_t zkl_layout_keep(zkl_layout_t *map, ngx_cycle_t *cycle);
 
 /* The cell of a record, or NULL if the layout has no cell of that number. */
 zkl_cell_t *zkl_layout_cell(zkl_layout_t *map, uint32_t record);
+
+/*
+ * The first record at or behind that number which is noted in a chunk of slot,
+ * or in any chunk if slot is map->nslots; map->ncells: there is none.
+ */
+uint32_t zkl_layout_next(zkl_layout_t *map, uint32_t record, ngx_uint_t slot);
+
+/* The cells of a chunk that records have, a bit each. */
+uint64_t zkl_layout_used(zkl_layout_t *map, ngx_uint_t chunk);
 
 /* How many cells the record of a lock takes. */
 ngx_uint_t zkl_layout_cells_of(size_t path_len);

@@ -35,9 +35,9 @@
 /* what the table has of a key */
 
 typedef struct {
-    ngx_atomic_t               *word;       /* the first word, or NULL */
+    ngx_atomic_t               *word;       /* the key's first word, or the
+                                               first free word, or NULL */
     ngx_atomic_uint_t           value;      /* of word */
-    ngx_atomic_t               *free;       /* the first free word, or NULL */
     ngx_uint_t                  n;          /* claims */
     ngx_uint_t                  doubtful;   /* a worker has died since */
 } zkl_quota_found_t;
@@ -46,51 +46,39 @@ typedef struct {
 static void zkl_quota_find(zkl_layout_t *map, uint64_t key,
     zkl_quota_found_t *found);
 static ngx_atomic_uint_t zkl_quota_deaths(zkl_layout_t *map);
-static void zkl_quota_recount(zkl_layout_t *map, uint64_t key);
+static void zkl_quota_recount(zkl_layout_t *map, uint64_t key,
+    zkl_quota_found_t *found);
 
 
 ngx_int_t
 zkl_quota_take(zkl_layout_t *map, zkl_cell_t *cell, uint64_t key,
     ngx_uint_t max)
 {
-    ngx_uint_t         recounted;
     zkl_quota_found_t  found;
 
-    recounted = 0;
-
-    for ( ;; ) {
+    do {
         zkl_quota_find(map, key, &found);
 
-        if (found.n >= max) {
-
-            if (!found.doubtful || recounted) {
-                return NGX_BUSY;
-            }
-
-            recounted = 1;
-            zkl_quota_recount(map, key);
-            continue;
+        if (found.n >= max && found.doubtful) {
+            zkl_quota_recount(map, key, &found);
+            zkl_quota_find(map, key, &found);
         }
 
-        if (found.word != NULL) {
+        if (found.n >= max) {
+            return NGX_BUSY;
+        }
 
-            if (ngx_atomic_cmp_set(found.word, found.value, found.value + 1)) {
-                break;
-            }
-
-        } else if (found.free == NULL) {
+        if (found.word == NULL) {
 
             /* twice as many words as cells: no key has so many neighbours */
 
             return NGX_OK;
-
-        } else if (ngx_atomic_cmp_set(found.free, 0,
-                                      (key & ZKL_QUOTA_KEY)
-                                      | zkl_quota_deaths(map) | 1))
-        {
-            break;
         }
-    }
+
+    } while (!ngx_atomic_cmp_set(found.word, found.value,
+                                 found.value ? found.value + 1
+                                 : (key & ZKL_QUOTA_KEY)
+                                   | zkl_quota_deaths(map) | 1));
 
     ngx_memory_barrier();
 
@@ -119,7 +107,7 @@ zkl_quota_give_back(zkl_layout_t *map, zkl_cell_t *cell)
     do {
         zkl_quota_find(map, key, &found);
 
-        if (found.word == NULL) {
+        if (found.value == 0) {
             return;
         }
 
@@ -132,37 +120,28 @@ zkl_quota_give_back(zkl_layout_t *map, zkl_cell_t *cell)
 static void
 zkl_quota_find(zkl_layout_t *map, uint64_t key, zkl_quota_found_t *found)
 {
-    ngx_uint_t         i, at;
-    ngx_atomic_uint_t  value, deaths;
+    ngx_uint_t         i;
+    ngx_atomic_t      *word;
+    ngx_atomic_uint_t  value;
 
     ngx_memzero(found, sizeof(zkl_quota_found_t));
 
-    deaths = zkl_quota_deaths(map);
-    at = (ngx_uint_t) (key % map->nquotas);
-
     for (i = 0; i < ZKL_QUOTA_REACH; i++) {
-        value = map->quotas[at];
+        word = &map->quotas[(key + i) % map->nquotas];
+        value = *word;
 
-        if (value == 0) {
-
-            if (found->free == NULL) {
-                found->free = &map->quotas[at];
-            }
-
-        } else if (((value ^ key) & ZKL_QUOTA_KEY) == 0) {
-
-            if (found->word == NULL) {
-                found->word = &map->quotas[at];
-                found->value = value;
-            }
-
-            found->n += value & ZKL_QUOTA_COUNT;
-            found->doubtful |= ((value & ZKL_QUOTA_DEATHS) != deaths);
+        if (value != 0 && ((value ^ key) & ZKL_QUOTA_KEY) != 0) {
+            continue;
         }
 
-        if (++at == map->nquotas) {
-            at = 0;
+        if (found->word == NULL || (found->value == 0 && value != 0)) {
+            found->word = word;
+            found->value = value;
         }
+
+        found->n += value & ZKL_QUOTA_COUNT;
+        found->doubtful |= (value != 0 && (value & ZKL_QUOTA_DEATHS)
+                                          != zkl_quota_deaths(map));
     }
 }
 
@@ -176,44 +155,33 @@ zkl_quota_deaths(zkl_layout_t *map)
 
 /*
  * Sets the key's first word to what the cells say, less what the other words
- * count, unless the word has changed meanwhile.
+ * count, unless the word has changed since it was found.
  */
 
 static void
-zkl_quota_recount(zkl_layout_t *map, uint64_t key)
+zkl_quota_recount(zkl_layout_t *map, uint64_t key, zkl_quota_found_t *found)
 {
-    uint64_t           starts;
-    ngx_uint_t         i, k, n;
-    zkl_cell_t        *cell;
+    uint32_t           record;
+    ngx_uint_t         n;
     ngx_atomic_uint_t  deaths;
-    zkl_quota_found_t  found;
 
     deaths = zkl_quota_deaths(map);
-    zkl_quota_find(map, key, &found);
 
     ngx_memory_barrier();
 
     n = 0;
 
-    for (i = 0; i < map->nchunks; i++) {
-
-        if (map->owners[i] == 0) {
-            continue;
-        }
-
-        starts = map->starts[i];
-
-        for (k = 0; starts != 0; k++, starts >>= 1) {
-            cell = zkl_layout_cell(map, (uint32_t) (i * ZKL_CHUNK + k));
-
-            n += (starts & 1) && cell->quota == key;
-        }
+    for (record = zkl_layout_next(map, 0, map->nslots);
+         record != map->ncells;
+         record = zkl_layout_next(map, record + 1, map->nslots))
+    {
+        n += zkl_layout_cell(map, record)->quota == key;
     }
 
-    n -= ngx_min(n, found.n - (found.value & ZKL_QUOTA_COUNT));
+    n -= ngx_min(n, found->n - (found->value & ZKL_QUOTA_COUNT));
 
-    if (found.word != NULL) {
-        (void) ngx_atomic_cmp_set(found.word, found.value,
+    if (found->value != 0) {
+        (void) ngx_atomic_cmp_set(found->word, found->value,
                                   n ? (key & ZKL_QUOTA_KEY) | deaths | n : 0);
     }
 }

@@ -41,16 +41,14 @@ static uint32_t zkl_record_begin(zkl_zone_t *zone, ngx_str_t *path,
 static void zkl_record_start(zkl_zone_t *zone, uint32_t record);
 static void zkl_record_moved(zkl_zone_t *zone, uint32_t record);
 static uint32_t zkl_record_number(zkl_zone_t *zone, const zkl_id_t *id);
-static void zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
-    zkl_inherit_pt handler, void *data);
-static uint32_t zkl_cells_take(zkl_zone_t *zone, ngx_uint_t n);
-static uint32_t zkl_cells_find(zkl_zone_t *zone, ngx_uint_t chunk,
-    ngx_uint_t n);
+static uint32_t zkl_record_cells(zkl_zone_t *zone, ngx_uint_t n);
 static int64_t zkl_record_clock(void);
 static void zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell,
     uint32_t record, zkl_record_t *copy);
 static zkl_found_e zkl_record_get(zkl_zone_t *zone, uint32_t record,
     const zkl_id_t *id, ngx_str_t *path, zkl_record_t *copy);
+static ngx_uint_t zkl_record_counted(zkl_cell_t *cell,
+    zkl_claim_data_t *cdata);
 static void zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl,
     ngx_msec_t grace, ngx_msec_t seen);
 
@@ -90,9 +88,10 @@ zkl_record_begin(zkl_zone_t *zone, ngx_str_t *path, zkl_mode_t mode,
 {
     uint32_t     record;
     ngx_msec_t   now;
+    ngx_uint_t   i;
     zkl_cell_t  *cell;
 
-    record = zkl_cells_take(zone, zkl_layout_cells_of(path->len));
+    record = zkl_record_cells(zone, zkl_layout_cells_of(path->len));
 
     if (record == ZKL_NO_RECORD) {
         now = zkl_now();
@@ -112,26 +111,24 @@ zkl_record_begin(zkl_zone_t *zone, ngx_str_t *path, zkl_mode_t mode,
 
     cell = zkl_layout_cell(zone->map, record);
 
+    /*
+     * A free cell keeps its id, so that a reader learns how the claim ended.
+     * The cells behind the first get the rest of the path over what was there.
+     */
+
+    for (i = zkl_layout_cells_of(path->len) - 1; i != 0; i--) {
+        ngx_memzero(zkl_layout_cell(zone->map, record + i)->random,
+                    ZKL_RANDOM_LEN);
+    }
+
     cell->gen |= 1;
     ngx_memory_barrier();
 
-    cell->lease = 0;
-    cell->ttl = 0;
+    ngx_memzero((u_char *) cell + offsetof(zkl_cell_t, state),
+                offsetof(zkl_cell_t, path) - offsetof(zkl_cell_t, state));
+
     cell->seq = -1;
-    cell->czxid = 0;
-    cell->since = 0;
-    cell->version = 0;
-    cell->renewals = 0;
-    cell->holds = 0;
-    cell->remote = 0;
-    cell->quota = 0;
-    cell->delivery = ZKL_DELIVERED;
-    cell->bound = 0;
     cell->named = record;
-    cell->term = 0;
-    cell->index = 0;
-    cell->ending = ZKL_ENDING_UNKNOWN;
-    cell->durable = 0;
     cell->mode = mode;
     cell->was = mode;
     cell->slot = (uint16_t) zone->slot;
@@ -214,8 +211,6 @@ zkl_record_moved(zkl_zone_t *zone, uint32_t record)
     cell = zkl_layout_cell(zone->map, record);
     hash = ngx_crc32_short(cell->random, ZKL_RANDOM_LEN);
 
-    zone->map->inherited = 1;
-
     for (k = 0; k < ZKL_MOVED; k++) {
         place = &zone->map->moved[(hash + k) % zone->map->ncells];
         old = *place;
@@ -246,11 +241,6 @@ zkl_record_number(zkl_zone_t *zone, const zkl_id_t *id)
     zkl_cell_t  *cell;
 
     found = id->record;
-
-    if (!zone->map->inherited) {
-        return found;
-    }
-
     hash = ngx_crc32_short((u_char *) id->random, ZKL_RANDOM_LEN);
 
     for (k = 0; k <= ZKL_MOVED; k++) {
@@ -262,17 +252,18 @@ zkl_record_number(zkl_zone_t *zone, const zkl_id_t *id)
 
         cell = zkl_layout_cell(zone->map, record);
 
-        if (cell == NULL || cell->named != id->record) {
+        if (cell == NULL || cell->named != id->record
+            || !zkl_name_secret_equal(cell->random, id->random,
+                                      ZKL_RANDOM_LEN))
+        {
             continue;
         }
 
-        if (zkl_name_secret_equal(cell->random, id->random, ZKL_RANDOM_LEN)) {
+        if (cell->state != ZKL_RECORD_FREE) {
             return record;
         }
 
-        if (found == id->record
-            && cell->state == ZKL_RECORD_FREE && cell->remote == hash)
-        {
+        if (found == id->record) {
             found = record;
         }
     }
@@ -284,30 +275,24 @@ zkl_record_number(zkl_zone_t *zone, const zkl_id_t *id)
 void
 zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to)
 {
-    uint32_t    record;
-    uint64_t    starts;
-    ngx_uint_t  i, k;
+    uint32_t       record;
+    ngx_uint_t     i;
+    zkl_layout_t  *map;
 
-    for (i = 0; i < from->map->nchunks; i++) {
+    map = from->map;
 
-        if (from->map->owners[i] != from->slot + 1) {
-            continue;
+    for (record = zkl_layout_next(map, 0, from->slot);
+         record != map->ncells;
+         record = zkl_layout_next(map, record + 1, from->slot))
+    {
+        if (zkl_layout_cell(map, record)->slot == from->slot) {
+            zkl_record_free(from, record);
         }
+    }
 
-        starts = from->map->starts[i];
-
-        for (k = 0; starts != 0; k++, starts >>= 1) {
-            record = (uint32_t) (i * ZKL_CHUNK + k);
-
-            if ((starts & 1)
-                && zkl_layout_cell(from->map, record)->slot == from->slot)
-            {
-                zkl_record_free(from, record);
-            }
-        }
-
-        (void) ngx_atomic_cmp_set(&from->map->owners[i], from->slot + 1,
-                                  to->slot + 1);
+    for (i = 0; i < map->nchunks; i++) {
+        (void) ngx_atomic_cmp_set(&map->owners[i], from->slot + 1,
+                                  map->starts[i] ? to->slot + 1 : 0);
     }
 }
 
@@ -334,7 +319,7 @@ void
 zkl_record_regain(zkl_cell_t *cell, zkl_claim_data_t *cdata, ngx_uint_t anew,
     uint32_t term)
 {
-    ngx_msec_t  ttl, lease;
+    ngx_msec_t  ttl;
 
     cell->term = term;
 
@@ -343,11 +328,9 @@ zkl_record_regain(zkl_cell_t *cell, zkl_claim_data_t *cdata, ngx_uint_t anew,
         /* the whole ttl that the client was told counts from now */
 
         ttl = (cdata->ttl > 0) ? (ngx_msec_t) cdata->ttl : 1;
-        lease = zkl_now() + ttl;
 
         cell->since = zkl_record_clock();
-        cell->ttl = ttl;
-        cell->lease = lease ? lease : 1;
+        zkl_record_keep(cell, ttl, zkl_now() + ttl);
         cell->holds = ngx_max(cdata->holds, 1);
         cell->renewals = cdata->renewals;
         cell->delivery = ZKL_DELIVERED_ELSEWHERE;
@@ -360,13 +343,9 @@ zkl_record_regain(zkl_cell_t *cell, zkl_claim_data_t *cdata, ngx_uint_t anew,
 
 
 void
-zkl_record_publish(zkl_zone_t *zone, uint32_t record, int64_t seq,
-    int64_t czxid, ngx_uint_t index)
+zkl_record_publish(zkl_cell_t *cell, int64_t seq, int64_t czxid,
+    ngx_uint_t index)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
     cell->gen |= 1;
     ngx_memory_barrier();
 
@@ -384,18 +363,13 @@ zkl_record_publish(zkl_zone_t *zone, uint32_t record, int64_t seq,
 
 
 void
-zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
-    ngx_msec_t lease, ngx_uint_t delivery)
+zkl_record_grant(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t lease,
+    ngx_uint_t delivery)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
     cell->since = zkl_record_clock();
-    cell->ttl = ttl;
     cell->holds = 1;
     cell->delivery = delivery;
-    cell->lease = lease ? lease : 1;
+    zkl_record_keep(cell, ttl, lease);
 
     ngx_memory_barrier();
 
@@ -404,27 +378,12 @@ zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
 
 
 void
-zkl_record_bind(zkl_zone_t *zone, uint32_t record)
+zkl_record_bind(zkl_cell_t *cell, ngx_uint_t bound)
 {
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
-    cell->bound = 1;
-}
-
-
-void
-zkl_record_unbind(zkl_zone_t *zone, uint32_t record)
-{
-    zkl_cell_t  *cell;
-
-    cell = zkl_layout_cell(zone->map, record);
-
     /* the lease was written before, and counts for a successor from now on */
 
     ngx_memory_barrier();
-    cell->bound = 0;
+    cell->bound = bound;
     ngx_memory_barrier();
 }
 
@@ -523,20 +482,13 @@ zkl_record_end(zkl_zone_t *zone, uint32_t record)
 void
 zkl_record_free(zkl_zone_t *zone, uint32_t record)
 {
-    uint64_t     mask;
-    ngx_uint_t   chunk, n;
+    ngx_uint_t   chunk;
     zkl_cell_t  *cell;
 
     cell = zkl_layout_cell(zone->map, record);
 
-    n = zkl_layout_cells_of(cell->path_len);
-
     zkl_quota_give_back(zone->map, cell);
 
-    /* a hash of the secret stays, to recognize the claim's token */
-
-    cell->remote = ngx_crc32_short(cell->random, ZKL_RANDOM_LEN);
-    ngx_memzero(cell->random, ZKL_RANDOM_LEN);
     cell->lease = 0;
 
     /* a reader that finds the cell free learns how the claim ended */
@@ -548,12 +500,11 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
     zkl_doorbell_watchers(zone->map, record, 1);
 
     chunk = record / ZKL_CHUNK;
-    mask = (((uint64_t) 1 << n) - 1) << (record % ZKL_CHUNK);
 
     zone->map->starts[chunk] &= ~((uint64_t) 1 << (record % ZKL_CHUNK));
-    zone->used[chunk] &= ~mask;
 
-    if (zone->used[chunk] == 0 && chunk != zone->chunk) {
+    if (zone->map->starts[chunk] == 0 && chunk != zone->chunk) {
+        ngx_memory_barrier();
         zone->map->owners[chunk] = 0;
     }
 }
@@ -589,128 +540,75 @@ zkl_record_let_go(zkl_cell_t *cell)
 zkl_ending_e
 zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token, ngx_str_t *path)
 {
-    uint32_t      record;
-    ngx_uint_t    same;
-    zkl_cell_t   *cell;
-    zkl_ending_e  ending;
+    ngx_uint_t    behind;
     zkl_record_t  copy;
 
-    record = zkl_record_number(zone, &token->id);
-
-    if (zkl_record_copy(zone, record, path, &copy) != NGX_OK) {
+    if (zkl_record_copy(zone, zkl_record_number(zone, &token->id), path, &copy)
+            != NGX_OK
+        || copy.seq != token->seq
+        || copy.ending == ZKL_ENDING_FORSAKEN
+        || !zkl_name_secret_equal(copy.id.random, token->id.random,
+                                  ZKL_RANDOM_LEN))
+    {
         return ZKL_ENDING_UNKNOWN;
     }
 
-    cell = zkl_layout_cell(zone->map, record);
-
-    if (copy.state == ZKL_RECORD_FREE) {
-        same = (cell->remote == ngx_crc32_short((u_char *) token->id.random,
-                                                ZKL_RANDOM_LEN));
-    } else {
-        same = zkl_name_secret_equal(copy.id.random, token->id.random,
-                                     ZKL_RANDOM_LEN);
+    if (copy.ending != ZKL_ENDING_UNKNOWN) {
+        return copy.ending;
     }
-
-    ending = cell->ending;
 
     /* the lease is over, and the delete is not confirmed yet */
 
-    if (ending == ZKL_ENDING_UNKNOWN
-        && (copy.state == ZKL_RECORD_HELD
-            || copy.state == ZKL_RECORD_WAITING)
+    if ((copy.state == ZKL_RECORD_HELD || copy.state == ZKL_RECORD_WAITING)
         && copy.ttl != 0 && copy.lease == 0)
     {
-        ending = ZKL_ENDING_EXPIRED;
+        return ZKL_ENDING_EXPIRED;
+    }
+
+    behind = zkl_zone_behind(zone);
+
+    if (copy.state == ZKL_RECORD_FREE) {
+
+        /*
+         * The worker found the claim gone before it heard that data were lost:
+         * ZooKeeper has not come to the claim's transaction again.
+         */
+
+        return (behind && copy.czxid > (int64_t) zone->map->present)
+               ? ZKL_ENDING_LOST : ZKL_ENDING_UNKNOWN;
     }
 
     /* the worker has not heard yet that the session is over, or data lost */
 
-    if (ending == ZKL_ENDING_UNKNOWN && copy.state != ZKL_RECORD_FREE
-        && (zkl_zone_behind(zone)
-            || (!copy.durable && !zkl_ahead(copy.alive))))
-    {
-        ending = ZKL_ENDING_LOST;
-    }
-
-    /*
-     * The worker found the claim gone before it heard that data were lost:
-     * ZooKeeper has not come to the claim's transaction again.
-     */
-
-    if (ending == ZKL_ENDING_UNKNOWN && zkl_zone_behind(zone)
-        && copy.czxid > (int64_t) zone->map->present)
-    {
-        ending = ZKL_ENDING_LOST;
-    }
-
-    ngx_memory_barrier();
-
-    return (same && copy.seq == token->seq && cell->gen == copy.gen
-            && ending != ZKL_ENDING_FORSAKEN)
-           ? ending : ZKL_ENDING_UNKNOWN;
+    return (behind || (!copy.durable && !zkl_ahead(copy.alive)))
+           ? ZKL_ENDING_LOST : ZKL_ENDING_UNKNOWN;
 }
 
 
 void
 zkl_record_inherit(zkl_zone_t *zone, zkl_inherit_pt handler, void *data)
 {
-    ngx_uint_t  i;
+    uint32_t       record;
+    ngx_str_t      path;
+    zkl_cell_t    *cell;
+    zkl_layout_t  *map;
+    zkl_record_t   copy;
 
-    for (i = 0; i < zone->map->nchunks; i++) {
+    map = zone->map;
 
-        if (zone->map->owners[i] != zone->slot + 1) {
+    for (record = zkl_layout_next(map, 0, zone->slot);
+         record != map->ncells;
+         record = zkl_layout_next(map, record + 1, zone->slot))
+    {
+        cell = zkl_layout_cell(map, record);
+
+        if (cell->state == ZKL_RECORD_FREE) {
+
+            /* the worker died while it freed the record */
+
+            zkl_record_free(zone, record);
             continue;
         }
-
-        zkl_record_inherit_chunk(zone, i, handler, data);
-
-        if (zone->used[i] == 0) {
-
-            /* another slot may own the chunk, if free() gave the chunk up */
-
-            (void) ngx_atomic_cmp_set(&zone->map->owners[i], zone->slot + 1,
-                                      0);
-        }
-    }
-}
-
-
-/* Finds all cells in use first, because handler may free records. */
-
-static void
-zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
-    zkl_inherit_pt handler, void *data)
-{
-    uint32_t      record;
-    uint64_t      starts, mask;
-    ngx_str_t     path;
-    ngx_uint_t    k, n;
-    zkl_cell_t   *cell;
-    zkl_record_t  copy;
-
-    starts = 0;
-    zone->used[chunk] = 0;
-
-    for  (k = 0; k < ZKL_CHUNK; k++) {
-        record = (uint32_t) (chunk * ZKL_CHUNK + k);
-
-        cell = zkl_layout_cell(zone->map, record);
-
-        if (!(zone->map->starts[chunk] & ((uint64_t) 1 << k))
-            || cell->state == ZKL_RECORD_FREE)
-        {
-            continue;
-        }
-
-        n = zkl_layout_cells_of(cell->path_len);
-        mask = (((uint64_t) 1 << n) - 1) << k;
-
-        if (zone->used[chunk] & mask) {
-            continue;
-        }
-
-        zone->used[chunk] |= mask;
-        starts |= (uint64_t) 1 << k;
 
         if (cell->gen & 1) {
 
@@ -720,18 +618,6 @@ zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
             cell->seq = -1;
             cell->gen++;
         }
-    }
-
-    zone->map->starts[chunk] = starts;
-
-    for (k = 0; starts != 0; k++, starts >>= 1) {
-
-        if (!(starts & 1)) {
-            continue;
-        }
-
-        record = (uint32_t) (chunk * ZKL_CHUNK + k);
-        cell = zkl_layout_cell(zone->map, record);
 
         path.data = cell->path;
         path.len = cell->path_len;
@@ -775,62 +661,41 @@ zkl_record_watch(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
 /* Takes n cells in a row, from a new chunk of the zone if necessary. */
 
 static uint32_t
-zkl_cells_take(zkl_zone_t *zone, ngx_uint_t n)
+zkl_record_cells(zkl_zone_t *zone, ngx_uint_t n)
 {
-    uint32_t    record;
-    ngx_uint_t  i;
+    uint64_t       used, mask;
+    ngx_uint_t     i, k, tries, chunk;
+    zkl_layout_t  *map;
 
-    if (zone->chunk != ZKL_NO_CHUNK) {
-        record = zkl_cells_find(zone, zone->chunk, n);
+    map = zone->map;
 
-        if (record != ZKL_NO_RECORD) {
-            return record;
-        }
-    }
+    for (i = 0; i < map->nchunks; i++) {
+        chunk = (zone->chunk + i) % map->nchunks;
 
-    for (i = 0; i < zone->map->nchunks; i++) {
-
-        if (zone->map->owners[i] == 0
-            && ngx_atomic_cmp_set(&zone->map->owners[i], 0, zone->slot + 1))
+        if (map->owners[chunk] == 0
+            && ngx_atomic_cmp_set(&map->owners[chunk], 0, zone->slot + 1))
         {
-            zone->used[i] = 0;
-            zone->map->starts[i] = 0;
+            map->starts[chunk] = 0;
         }
 
-        if (zone->map->owners[i] != zone->slot + 1) {
+        if (map->owners[chunk] != zone->slot + 1) {
             continue;
         }
 
-        record = zkl_cells_find(zone, i, n);
+        used = zkl_layout_used(map, chunk);
 
-        if (record != ZKL_NO_RECORD) {
-            zone->chunk = i;
-            return record;
-        }
-    }
+        /* in a circle: the index finds an ended claim until a cell is reused */
 
-    return ZKL_NO_RECORD;
-}
+        for (tries = 0; ~used != 0 && tries < ZKL_CHUNK; tries++) {
+            k = (zone->next + tries) % ZKL_CHUNK;
+            mask = (((uint64_t) 1 << n) - 1) << k;
 
+            if (k + n <= ZKL_CHUNK && (used & mask) == 0) {
+                zone->chunk = chunk;
+                zone->next = k + n;
 
-static uint32_t
-zkl_cells_find(zkl_zone_t *zone, ngx_uint_t chunk, ngx_uint_t n)
-{
-    uint64_t    mask;
-    ngx_uint_t  i, k;
-
-    mask = ((uint64_t) 1 << n) - 1;
-
-    /* in a circle: the index finds an ended claim until the cell is reused */
-
-    for  (i = 0; i < ZKL_CHUNK; i++) {
-        k = (zone->next + i) % ZKL_CHUNK;
-
-        if (k + n <= ZKL_CHUNK && (zone->used[chunk] & (mask << k)) == 0) {
-            zone->used[chunk] |= mask << k;
-            zone->next = k + n;
-
-            return (uint32_t) (chunk * ZKL_CHUNK + k);
+                return (uint32_t) (chunk * ZKL_CHUNK + k);
+            }
         }
     }
 
@@ -872,8 +737,6 @@ zkl_record_copy(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
         ngx_memory_barrier();
 
         if (cell->gen == gen) {
-            copy->gen = gen;
-
             return same ? NGX_OK : NGX_DECLINED;
         }
     }
@@ -888,8 +751,6 @@ static void
 zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
     zkl_record_t *copy)
 {
-    zkl_slot_t  *slot;
-
     copy->state = cell->state;
 
     /* what the state says was written before the state was */
@@ -911,7 +772,7 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
     copy->id.record = record;
     ngx_memcpy(copy->id.random, cell->random, ZKL_RANDOM_LEN);
 
-    copy->forsaken = (cell->ending == ZKL_ENDING_FORSAKEN);
+    copy->ending = cell->ending;
     copy->bound = (cell->bound != 0);
 
     /* behind the ttl: a longer ttl of a durable claim is known as such */
@@ -920,13 +781,9 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
 
     copy->durable = (cell->durable != 0);
 
-    copy->alive = 0;
-
-    if (cell->slot < zone->map->nslots) {
-        slot = &zone->map->slots[cell->slot];
-
-        copy->alive = slot->alive;
-    }
+    copy->slot = cell->slot;
+    copy->alive = (copy->slot < zone->map->nslots)
+                  ? zone->map->slots[copy->slot].alive : 0;
 }
 
 
@@ -948,31 +805,23 @@ static zkl_found_e
 zkl_record_get(zkl_zone_t *zone, uint32_t record, const zkl_id_t *id,
     ngx_str_t *path, zkl_record_t *copy)
 {
-    ngx_uint_t   slot;
-    zkl_cell_t  *cell;
-
-    if (zkl_record_copy(zone, record, path, copy) != NGX_OK) {
-        return ZKL_FOUND_NOTHING;
-    }
-
-    cell = zkl_layout_cell(zone->map, record);
-    slot = cell->slot;
-
-    if (copy->state == ZKL_RECORD_FREE) {
-        return (!copy->forsaken
-                && cell->remote == ngx_crc32_short((u_char *) id->random,
-                                                   ZKL_RANDOM_LEN))
-               ? ZKL_FOUND_END : ZKL_FOUND_NOTHING;
-    }
-
-    if (!zkl_name_secret_equal(copy->id.random, id->random, ZKL_RANDOM_LEN)
-        || slot >= zone->map->nslots)
+    if (zkl_record_copy(zone, record, path, copy) != NGX_OK
+        || !zkl_name_secret_equal(copy->id.random, id->random, ZKL_RANDOM_LEN))
     {
         return ZKL_FOUND_NOTHING;
     }
 
-    return (slot != zone->slot
-            && zkl_layout_dead(zone->map->slots[slot].keeper, 1))
+    if (copy->state == ZKL_RECORD_FREE) {
+        return (copy->ending == ZKL_ENDING_FORSAKEN) ? ZKL_FOUND_NOTHING
+                                                     : ZKL_FOUND_END;
+    }
+
+    if (copy->slot >= zone->map->nslots) {
+        return ZKL_FOUND_NOTHING;
+    }
+
+    return (copy->slot != zone->slot
+            && zkl_layout_dead(zone->map->slots[copy->slot].keeper, 1))
            ? ZKL_FOUND_ORPHAN : ZKL_FOUND;
 }
 
@@ -996,7 +845,7 @@ zkl_record_cut(zkl_cell_t *cell, ngx_msec_t lease)
 {
     if (cell->delivery == ZKL_DELIVERED) {
         cell->delivery = ZKL_UNDELIVERED;
-        cell->lease = lease ? lease : 1;
+        zkl_record_keep(cell, cell->ttl, lease);
     }
 }
 
@@ -1050,8 +899,7 @@ zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t grace,
         return;
     }
 
-    cell->lease = lease ? lease : 1;
-    cell->ttl = ttl;
+    zkl_record_keep(cell, ttl, lease);
 }
 
 
@@ -1122,29 +970,29 @@ zkl_record_cdata(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 void
 zkl_record_durable(zkl_cell_t *cell, zkl_claim_data_t *cdata, uint32_t term)
 {
-    uint32_t           remote;
-    ngx_atomic_uint_t  holds;
-
     cell->durable = 1;
     cell->term = term;
 
-    holds = cell->holds;
-
     cdata->ttl = ngx_max(cdata->ttl, (int64_t) cell->ttl);
-    cdata->holds = (uint32_t) (holds & ZKL_HOLDS);
+    cdata->holds = (uint32_t) (cell->holds & ZKL_HOLDS);
 
-    if (cdata->want_len == 0 || cdata->holds == 0) {
-        return;
+    if (cdata->holds != 0 && zkl_record_counted(cell, cdata)) {
+        cdata->want_len = 0;
     }
+}
+
+
+/* Whether the remote request in claim data was the last one to be counted. */
+
+static ngx_uint_t
+zkl_record_counted(zkl_cell_t *cell, zkl_claim_data_t *cdata)
+{
+    uint32_t  remote;
 
     remote = ngx_crc32_short((u_char *) cdata->want, cdata->want_len);
 
-    if (cell->remote == remote
-        && (holds & ~ZKL_HOLDS)
-           == (ngx_atomic_uint_t) remote << ZKL_HOLDS_BITS)
-    {
-        cdata->want_len = 0;
-    }
+    return cell->remote == remote && cell->holds >> ZKL_HOLDS_BITS
+                                     == (remote & ZKL_HOLDS);
 }
 
 
@@ -1165,14 +1013,10 @@ zkl_record_count(zkl_cell_t *cell, ngx_uint_t holds, ngx_uint_t anew)
 ngx_int_t
 zkl_record_remote(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 {
-    uint32_t           remote;
-    ngx_uint_t         n, less;
-    ngx_atomic_uint_t  mark;
+    uint32_t    remote;
+    ngx_uint_t  n, less;
 
-    remote = ngx_crc32_short((u_char *) cdata->want, cdata->want_len);
-    mark = (ngx_atomic_uint_t) remote << ZKL_HOLDS_BITS;
-
-    if (cell->remote == remote && (cell->holds & ~ZKL_HOLDS) == mark) {
+    if (zkl_record_counted(cell, cdata)) {
         return NGX_OK;
     }
 
@@ -1188,10 +1032,13 @@ zkl_record_remote(zkl_cell_t *cell, zkl_claim_data_t *cdata)
      * so that a dying worker cannot do only half of that.
      */
 
+    remote = ngx_crc32_short((u_char *) cdata->want, cdata->want_len);
+
     cell->remote = remote;
     ngx_memory_barrier();
 
-    cell->holds = mark | (less ? n - 1 : n + 1);
+    cell->holds = (ngx_atomic_uint_t) remote << ZKL_HOLDS_BITS
+                  | (less ? n - 1 : n + 1);
 
     return NGX_OK;
 }

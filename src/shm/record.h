@@ -4,8 +4,7 @@
  *
  * A record has one writer, the keeper of the record's slot.  The random part of
  * a claim's id identifies the claim's record: if the cell has another random
- * part, the claim has no record any more.  The keeper knows in private memory
- * which cells of a chunk are in use; the zone says at which cells records
+ * part, the claim has no record any more.  The zone says at which cells records
  * start, so that a successor finds the records.
  *
  * The keeper may read its own cells everywhere, but writes to the cells only
@@ -65,7 +64,8 @@ typedef enum {
     ZKL_ENDING_EXPIRED,                 /* the lease, the wait, or the grace */
     ZKL_ENDING_BROKEN,                  /* by an operator */
     ZKL_ENDING_LOST,                    /* with the session */
-    ZKL_ENDING_FORSAKEN = ZKL_FORSAKEN
+    ZKL_ENDING_FORSAKEN                 /* the claim may live: only ZooKeeper
+                                           knows */
 } zkl_ending_e;
 
 
@@ -95,8 +95,8 @@ typedef struct {
     int64_t                          czxid;
     uint32_t                         renewals;  /* in the znode's data */
     ngx_uint_t                       holds;
-    ngx_atomic_uint_t                gen;
     ngx_uint_t                       index;
+    ngx_uint_t                       slot;
     ngx_msec_t                       lease;     /* the deadline; 0: none, or
                                                    over; of WAITING: a client
                                                    has to call for the claim
@@ -113,8 +113,8 @@ typedef struct {
     unsigned                         durable:1; /* the znode may be durable: the
                                                    claim data get a longer ttl
                                                    before the client is told */
-    unsigned                         forsaken:1;    /* of FREE: the claim that
-                                                       was here may live */
+    zkl_ending_e                     ending;    /* FORSAKEN, of FREE: the claim
+                                                   that was here may live */
 } zkl_record_t;
 
 
@@ -144,10 +144,10 @@ typedef void (*zkl_inherit_pt)(void *data, zkl_record_t *record,
  */
 ngx_int_t zkl_record_take(zkl_zone_t *zone, ngx_str_t *path, zkl_mode_t mode,
     const uint8_t *key, zkl_id_t *id);
-void zkl_record_publish(zkl_zone_t *zone, uint32_t record, int64_t seq,
-    int64_t czxid, ngx_uint_t index);
-void zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
-    ngx_msec_t lease, ngx_uint_t delivery);
+void zkl_record_publish(zkl_cell_t *cell, int64_t seq, int64_t czxid,
+    ngx_uint_t index);
+void zkl_record_grant(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t lease,
+    ngx_uint_t delivery);
 void zkl_record_end(zkl_zone_t *zone, uint32_t record);
 void zkl_record_free(zkl_zone_t *zone, uint32_t record);
 
@@ -196,9 +196,8 @@ void zkl_record_lose(zkl_cell_t *cell);
 /* Notes that the gateway releases the claim, unless another end was noted. */
 void zkl_record_let_go(zkl_cell_t *cell);
 
-/* bind(): an own record's claim ends with the worker; unbind() undoes that. */
-void zkl_record_bind(zkl_zone_t *zone, uint32_t record);
-void zkl_record_unbind(zkl_zone_t *zone, uint32_t record);
+/* Notes whether an own record's claim ends with the worker. */
+void zkl_record_bind(zkl_cell_t *cell, ngx_uint_t bound);
 
 /*
  * downgrade() makes an own record's claim a reader.  The znode's name may still

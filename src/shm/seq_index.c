@@ -68,7 +68,7 @@ zkl_seq_index_find(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
 
     if ((entry & ZKL_AWAITED)
         || zkl_record_copy(zone, (uint32_t) entry - 1, path, copy) != NGX_OK
-        || copy->seq != seq || copy->forsaken
+        || copy->seq != seq || copy->ending == ZKL_ENDING_FORSAKEN
         || copy->state == ZKL_RECORD_OPEN)
     {
         return NGX_DECLINED;

@@ -8,21 +8,18 @@
  *
  * A worker that leaves sets `leaving` first, and then looks whether another
  * worker stays.  A worker that leaves a slot makes the slot an orphan first,
- * and then wakes a worker that stays, or else all workers that leave.  The last
- * worker adopts orphans after `leaving` is set.  Still, a slot may be an orphan
- * when all workers have left, so a worker that quits closes its own session if
- * no claim needs the session.
+ * and then wakes all workers, because a worker may have begun to leave
+ * meanwhile.  The last worker adopts orphans after `leaving` is set.  Still, a
+ * slot may be an orphan when all workers have left, so a worker that quits
+ * closes its own session if no claim needs the session.
  */
 
 
-#include "shm/zone.h"
-#include "shm/quota.h"
+#include "shm/record.h"
 
 
-static ngx_int_t zkl_zone_take(zkl_zone_t *zone, ngx_uint_t i,
-    ngx_atomic_uint_t keeper);
-static ngx_int_t zkl_zone_take_orphan(zkl_zone_t *zone);
-static zkl_slot_t *zkl_zone_staying(zkl_zone_t *zone);
+static ngx_int_t zkl_zone_take(zkl_zone_t *zone, ngx_uint_t orphan);
+static ngx_uint_t zkl_zone_staying(zkl_zone_t *zone);
 static void zkl_zone_wipe(zkl_zone_t *zone);
 static void zkl_zone_raise(ngx_atomic_t *word, int64_t zxid);
 
@@ -30,9 +27,8 @@ static void zkl_zone_raise(ngx_atomic_t *word, int64_t zxid);
 ngx_int_t
 zkl_zone_init(ngx_shm_zone_t *shm_zone, void *data)
 {
-    ngx_cycle_t      *cycle;
-    ngx_slab_pool_t  *shpool;
-    zkl_layout_t     *map;
+    ngx_cycle_t   *cycle;
+    zkl_layout_t  *map;
 
     cycle = shm_zone->data;
 
@@ -41,20 +37,11 @@ zkl_zone_init(ngx_shm_zone_t *shm_zone, void *data)
         return zkl_layout_keep(data, cycle);
     }
 
-    shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
-
-    if (shm_zone->shm.exists) {
-        shm_zone->data = shpool->data;
-        return NGX_OK;
-    }
-
-    map = zkl_layout_make(shpool, shm_zone->shm.log);
-
-    if (map == NULL || zkl_layout_keep(map, cycle) != NGX_OK) {
+    map = zkl_layout_make((ngx_slab_pool_t *) shm_zone->shm.addr, cycle);
+    if (map == NULL) {
         return NGX_ERROR;
     }
 
-    shpool->data = map;
     shm_zone->data = map;
 
     ngx_log_error(NGX_LOG_NOTICE, shm_zone->shm.log, 0,
@@ -86,67 +73,49 @@ zkl_zone_reloaded(ngx_shm_zone_t *shm_zone, ngx_shm_zone_t *old)
 zkl_zone_t *
 zkl_zone_join(ngx_shm_zone_t *shm_zone, ngx_log_t *log)
 {
-    ngx_uint_t     i;
     zkl_layout_t  *map;
     zkl_zone_t    *zone;
 
     map = shm_zone->data;
 
-    for ( ;; ) {
-        zone = ngx_calloc(sizeof(zkl_zone_t) + map->nchunks * sizeof(uint64_t),
-                          log);
-        if (zone == NULL) {
-            return NULL;
-        }
-
-        zone->map = map;
-        zone->log = log;
-        zone->home = map->nslots;
-        zone->reloads = map->reloads;
-        zone->chunk = ZKL_NO_CHUNK;
-        zone->used = (uint64_t *) (zone + 1);
-
-        for (i = 0; i < map->nslots; i++) {
-
-            if (map->slots[i].keeper == ZKL_FREE
-                && zkl_zone_take(zone, i, ZKL_FREE) == NGX_OK)
-            {
-                zone->own->keyed = 0;
-                zone->own->alive = zkl_now() - 1;
-                map->over = 0;
-
-                return zone;
-            }
-        }
-
-        if (zkl_zone_staying(zone) != NULL
-            || zkl_zone_take_orphan(zone) != NGX_OK)
-        {
-            break;
-        }
-
-        /*
-         * No worker is there that could adopt the orphan.  The orphan's session
-         * ends with the timeout, and a takeover finds the durable claims.
-         */
-
-        zkl_zone_free(zone);
+    zone = ngx_calloc(sizeof(zkl_zone_t), log);
+    if (zone == NULL) {
+        return NULL;
     }
 
-    ngx_log_error(NGX_LOG_INFO, log, 0,
-                  "zk_lock_zone has no place left for this worker's session, "
-                  "all %ui are in use", map->nslots);
+    zone->map = map;
+    zone->log = log;
+    zone->home = map->nslots;
+    zone->reloads = map->reloads;
 
-    ngx_free(zone);
+    if (zkl_zone_take(zone, 0) != NGX_OK
+        && (zkl_zone_staying(zone) || zkl_zone_take(zone, 1) != NGX_OK))
+    {
+        ngx_log_error(NGX_LOG_INFO, log, 0,
+                      "zk_lock_zone has no place left for this worker's "
+                      "session, all %ui are in use", map->nslots);
 
-    return NULL;
+        ngx_free(zone);
+        return NULL;
+    }
+
+    /*
+     * If this was an orphan, no worker is there that could adopt it.  The
+     * orphan's session ends with the timeout, and a takeover finds the durable
+     * claims.
+     */
+
+    zkl_zone_wipe(zone);
+
+    map->over = 0;
+
+    return zone;
 }
 
 
 zkl_zone_t *
 zkl_zone_adopt(zkl_zone_t *home)
 {
-    zkl_key_t    key;
     zkl_zone_t  *zone;
 
     home->map->orphans = 0;
@@ -157,17 +126,15 @@ zkl_zone_adopt(zkl_zone_t *home)
             return NULL;
         }
 
-        /* all slots of a worker share the bits of used cells */
-
         *zone = *home;
-        zone->chunk = ZKL_NO_CHUNK;
+        zone->chunk = home->map->nchunks;
 
-        if (zkl_zone_take_orphan(zone) != NGX_OK) {
+        if (zkl_zone_take(zone, 1) != NGX_OK) {
             ngx_free(zone);
             return NULL;
         }
 
-        if (zkl_zone_key(zone, &key) == NGX_OK) {
+        if (zone->own->keyed) {
             return zone;
         }
 
@@ -176,55 +143,44 @@ zkl_zone_adopt(zkl_zone_t *home)
 }
 
 
-/* If no home is known yet, the slot is the home. */
+/*
+ * Takes a free slot or, with orphan, the slot of a process that is gone.  If no
+ * home is known yet, the slot is the home.
+ */
 
 static ngx_int_t
-zkl_zone_take(zkl_zone_t *zone, ngx_uint_t i, ngx_atomic_uint_t keeper)
+zkl_zone_take(zkl_zone_t *zone, ngx_uint_t orphan)
 {
-    zkl_slot_t  *slot;
-
-    slot = &zone->map->slots[i];
-
-    if (!ngx_atomic_cmp_set(&slot->keeper, keeper, zkl_layout_self())) {
-        return NGX_DECLINED;
-    }
-
-    if (keeper != ZKL_FREE && keeper != ZKL_ORPHAN) {
-
-        /* the keeper died, perhaps while it changed a shared count */
-
-        (void) ngx_atomic_fetch_add(&zone->map->deaths, 1);
-    }
-
-    slot->home = (zone->home < zone->map->nslots) ? zone->home : i;
-    slot->leaving = 0;
-
-    zone->slot = i;
-    zone->own = slot;
-    zone->home = slot->home;
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-zkl_zone_take_orphan(zkl_zone_t *zone)
-{
-    ngx_uint_t         i;
-    ngx_atomic_uint_t  keeper, self;
-
-    self = zkl_layout_self();
+    ngx_uint_t          i;
+    zkl_slot_t         *slot;
+    ngx_atomic_uint_t   keeper;
 
     for (i = 0; i < zone->map->nslots; i++) {
-        keeper = zone->map->slots[i].keeper;
+        slot = &zone->map->slots[i];
+        keeper = slot->keeper;
 
-        if (keeper != ZKL_FREE
-            && keeper != self
-            && zkl_layout_dead(keeper, 0)
-            && zkl_zone_take(zone, i, keeper) == NGX_OK)
+        if ((keeper != ZKL_FREE) != orphan
+            || !zkl_layout_dead(keeper, 0)
+            || !ngx_atomic_cmp_set(&slot->keeper, keeper, zkl_layout_self()))
         {
-            return NGX_OK;
+            continue;
         }
+
+        if (keeper != ZKL_FREE && keeper != ZKL_ORPHAN) {
+
+            /* the keeper died, perhaps while it changed a shared count */
+
+            (void) ngx_atomic_fetch_add(&zone->map->deaths, 1);
+        }
+
+        slot->home = (zone->home < zone->map->nslots) ? zone->home : i;
+        slot->leaving = 0;
+
+        zone->slot = i;
+        zone->own = slot;
+        zone->home = slot->home;
+
+        return NGX_OK;
     }
 
     return NGX_DECLINED;
@@ -260,26 +216,22 @@ zkl_zone_outlives(zkl_zone_t *zone)
 
     return (map->reloads != zone->reloads && map->reloads != map->over
             && !map->superseded)
-           || zkl_zone_staying(zone) != NULL;
+           || zkl_zone_staying(zone);
 }
 
 
 void
 zkl_zone_wake(zkl_zone_t *zone)
 {
-    ngx_uint_t         i;
-    ngx_atomic_uint_t  self;
-    zkl_layout_t      *map;
-    zkl_slot_t        *slot;
+    ngx_uint_t     i;
+    zkl_layout_t  *map;
 
     map = zone->map;
-    self = zkl_layout_self();
 
     for (i = 0; i < map->nslots; i++) {
-        slot = &map->slots[i];
 
-        if (slot->keeper != ZKL_FREE && slot->keeper != self
-            && slot->leaving && slot->home == i)
+        if (map->slots[i].keeper != ZKL_FREE && map->slots[i].home == i
+            && i != zone->home)
         {
             zkl_doorbell_wake(map, i);
         }
@@ -287,55 +239,37 @@ zkl_zone_wake(zkl_zone_t *zone)
 }
 
 
-/* A slot of another worker that stays, or NULL. */
+/* Whether another worker stays. */
 
-static zkl_slot_t *
+static ngx_uint_t
 zkl_zone_staying(zkl_zone_t *zone)
 {
-    ngx_uint_t         i;
-    ngx_atomic_uint_t  self;
-    zkl_slot_t        *slot;
-
-    self = zkl_layout_self();
+    ngx_uint_t   i;
+    zkl_slot_t  *slot;
 
     for (i = 0; i < zone->map->nslots; i++) {
         slot = &zone->map->slots[i];
 
-        if (slot->keeper != self && !slot->leaving && slot->home == i
+        if (i != zone->home && slot->home == i && !slot->leaving
             && !zkl_layout_dead(slot->keeper, 0))
         {
-            return slot;
+            return 1;
         }
     }
 
-    return NULL;
+    return 0;
 }
 
 
 void
 zkl_zone_abandon(zkl_zone_t *zone)
 {
-    zkl_layout_t  *map;
-    zkl_slot_t    *successor;
-
-    map = zone->map;
-
     zone->own->keeper = ZKL_ORPHAN;
-    map->orphans = 1;
+    zone->map->orphans = 1;
 
     ngx_memory_barrier();
 
-    successor = zkl_zone_staying(zone);
-
-    if (successor != NULL) {
-        zkl_doorbell_wake(map, successor - map->slots);
-
-    } else {
-
-        /* for a worker that began to leave after the search for a successor */
-
-        zkl_zone_wake(zone);
-    }
+    zkl_zone_wake(zone);
 
     ngx_free(zone);
 }
@@ -345,9 +279,6 @@ void
 zkl_zone_free(zkl_zone_t *zone)
 {
     zkl_zone_wipe(zone);
-    zkl_zone_set_key(zone, NULL);
-
-    zone->own->alive = zkl_now() - 1;
 
     ngx_memory_barrier();
 
@@ -357,57 +288,35 @@ zkl_zone_free(zkl_zone_t *zone)
 }
 
 
-/* Frees all records of a slot whose session is over. */
+/*
+ * Frees all records of a slot whose session is over, or never was.  A durable
+ * claim does not end with the session: only ZooKeeper tells of the claims.
+ */
 
 static void
 zkl_zone_wipe(zkl_zone_t *zone)
 {
     uint32_t       record;
-    ngx_uint_t     i, k;
+    ngx_uint_t     i;
     zkl_layout_t  *map;
-    zkl_cell_t    *cell;
 
     map = zone->map;
 
-    for (i = 0; i < map->nchunks; i++) {
-
-        if (map->owners[i] != zone->slot + 1) {
-            continue;
-        }
-
-        for  (k = 0; k < ZKL_CHUNK; k++) {
-            record = (uint32_t) (i * ZKL_CHUNK + k);
-            cell = zkl_layout_cell(map, record);
-
-            if (map->starts[i] & ((uint64_t) 1 << k)) {
-                zkl_quota_give_back(map, cell);
-            }
-
-            /* the further cells of a long path hold any bytes */
-
-            ngx_memzero(cell->random, ZKL_RANDOM_LEN);
-
-            if (cell->state != 0 && cell->ending == 0) {
-
-                /* a durable claim does not end with the session */
-
-                cell->ending = ZKL_FORSAKEN;
-            }
-
-            ngx_memory_barrier();
-
-            cell->state = 0;
-            cell->gen += cell->gen & 1;
-
-            zkl_doorbell_watchers(map, record, 1);
-        }
-
-        map->starts[i] = 0;
-
-        ngx_memory_barrier();
-
-        map->owners[i] = 0;
+    for (record = zkl_layout_next(map, 0, zone->slot);
+         record != map->ncells;
+         record = zkl_layout_next(map, record + 1, zone->slot))
+    {
+        zkl_record_ending(zkl_layout_cell(map, record), ZKL_ENDING_FORSAKEN);
+        zkl_record_free(zone, record);
     }
+
+    for (i = 0; i < map->nchunks; i++) {
+        (void) ngx_atomic_cmp_set(&map->owners[i], zone->slot + 1, 0);
+    }
+
+    zkl_zone_set_key(zone, NULL);
+
+    zone->own->alive = zkl_now() - 1;
 }
 
 
@@ -433,24 +342,11 @@ zkl_zone_set_key(zkl_zone_t *zone, const zkl_key_t *key)
 }
 
 
-ngx_int_t
-zkl_zone_key(zkl_zone_t *zone, zkl_key_t *key)
-{
-    if (!zone->own->keyed) {
-        return NGX_DECLINED;
-    }
-
-    *key = zone->own->key;
-
-    return NGX_OK;
-}
-
-
 void
 zkl_zone_count(zkl_zone_t *zone, zkl_counts_t *counts)
 {
-    uint64_t           starts;
-    ngx_uint_t         i, k;
+    uint32_t           record;
+    ngx_uint_t         i;
     ngx_msec_t         now;
     zkl_cell_t        *cell;
     zkl_slot_t        *slot;
@@ -490,23 +386,14 @@ zkl_zone_count(zkl_zone_t *zone, zkl_counts_t *counts)
 
     counts->alive = (alive > 0) ? (ngx_msec_t) alive : 0;
 
-    for (i = 0; i < map->nchunks; i++) {
+    for (record = zkl_layout_next(map, 0, map->nslots);
+         record != map->ncells;
+         record = zkl_layout_next(map, record + 1, map->nslots))
+    {
+        cell = zkl_layout_cell(map, record);
 
-        if (map->owners[i] == 0) {
-            continue;
-        }
-
-        starts = map->starts[i];
-
-        for (k = 0; starts != 0; k++, starts >>= 1) {
-
-            if (starts & 1) {
-                cell = zkl_layout_cell(map, (uint32_t) (i * ZKL_CHUNK + k));
-
-                counts->states[cell->state % 6]++;
-                counts->cells += zkl_layout_cells_of(cell->path_len);
-            }
-        }
+        counts->states[cell->state % 6]++;
+        counts->cells += zkl_layout_cells_of(cell->path_len);
     }
 }
 
@@ -568,7 +455,8 @@ zkl_zone_room(zkl_zone_t *home)
         owner = home->map->owners[i];
 
         if (owner == 0
-            || (owner == home->slot + 1 && ~home->used[i] != 0))
+            || (owner == home->slot + 1
+                && ~zkl_layout_used(home->map, i) != 0))
         {
             return 1;
         }

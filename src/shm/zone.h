@@ -36,9 +36,6 @@
 #include "shm/doorbell.h"
 
 
-#define ZKL_NO_CHUNK                  ((ngx_uint_t) -1)
-
-
 /*
  * Tells that the claim of a record was held, for `held` milliseconds, and is
  * not any more.  The record is still there, in cell.
@@ -59,9 +56,8 @@ typedef struct {
                                                reload has replaced the keeper */
     ngx_log_t                  *log;
 
-    uint64_t                   *used;       /* cells of own chunks; of all
-                                               slots of this worker */
-    ngx_uint_t                  chunk;      /* of the last taken cell */
+    ngx_uint_t                  chunk;      /* of the last taken cell; nchunks:
+                                               none is to be taken */
     ngx_uint_t                  next;       /* the first cell to try in chunk */
     ngx_uint_t                  place;      /* the first place to try for an
                                                errand */
@@ -119,15 +115,12 @@ void zkl_zone_leaving(zkl_zone_t *zone);
  */
 ngx_uint_t zkl_zone_outlives(zkl_zone_t *zone);
 
-/*
- * Wakes the other workers that leave, because this worker is no successor now.
- */
+/* Wakes the other workers, because this worker is no successor now. */
 void zkl_zone_wake(zkl_zone_t *zone);
 
 /*
- * Leaves a slot to another worker, and wakes a worker that stays, or else all
- * workers that leave.  If no worker adopts the slot, an open session ends with
- * the timeout.  Frees zone.
+ * Leaves a slot to another worker, and wakes all other workers.  If no worker
+ * adopts the slot, an open session ends with the timeout.  Frees zone.
  */
 void zkl_zone_abandon(zkl_zone_t *zone);
 
@@ -140,9 +133,6 @@ void zkl_zone_free(zkl_zone_t *zone);
 
 /* Notes the id and password of the slot's session; NULL: there is none. */
 void zkl_zone_set_key(zkl_zone_t *zone, const zkl_key_t *key);
-
-/* Reads id and password.  NGX_DECLINED: the slot never had a session. */
-ngx_int_t zkl_zone_key(zkl_zone_t *zone, zkl_key_t *key);
 
 /*
  * Notes the zxid of a create.  floor is map->present from before the create was

@@ -66,9 +66,6 @@
 /* while ZooKeeper is away, the interval between two logged lines, in ms */
 #define ZKL_LINES_AGAIN               10000
 
-/* RENAME sets the new znode's data if the claim's version is below this */
-#define ZKL_VERSIONS                  (ZKL_BATCH_MAX - 4)
-
 
 struct zkl_handle_s {
     zhandle_t                       *zh;
@@ -99,17 +96,22 @@ typedef struct {
 } zkl_results_t;
 
 
+/* of the first types of operations */
+
+static const int  *zkl_client_modes[] = {
+    &ZOO_EPHEMERAL_SEQUENTIAL,          /* ZKL_OP_CREATE */
+    &ZOO_EPHEMERAL,                     /* ZKL_OP_GATE */
+    &ZOO_CONTAINER,                     /* ZKL_OP_CONTAINER */
+    &ZOO_PERSISTENT                     /* ZKL_OP_PERSISTENT */
+};
+
+
 static char *zkl_client_hosts(zkl_session_conf_t *conf);
-static zhandle_t *zkl_client_init(zkl_handle_t *h, char *hosts,
-    ngx_msec_t timeout, const clientid_t *id);
 static void zkl_client_level(void);
 static ngx_uint_t zkl_client_set_servers(zkl_handle_t *h, const char *hosts);
 static void zkl_client_woken_foreign(int code, const struct Stat *stat,
     const void *data);
-static int zkl_client_fill_rename(zkl_handle_t *h, zkl_op_t *op,
-    zoo_op_t *zops);
-static int zkl_client_fill_batch(zkl_handle_t *h, zkl_op_t *batch,
-    zoo_op_t *zops);
+static int zkl_client_fill(zkl_handle_t *h, zkl_op_t *batch, zoo_op_t *zops);
 static void zkl_client_watch_foreign(zhandle_t *zh, int type, int state,
     const char *path, void *data);
 static void zkl_client_created_foreign(int code, const char *path,
@@ -124,7 +126,6 @@ static void zkl_client_listed_foreign(int code,
     const void *data);
 static void zkl_client_log_foreign(const char *text);
 static void zkl_client_log(zkl_message_t *message, void *data);
-static void zkl_client_left_out(void);
 
 
 /*
@@ -155,7 +156,7 @@ zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
     int            rc;
     char          *hosts;
     sigset_t       all, old;
-    clientid_t     id;
+    clientid_t     id, *known;
     zkl_handle_t  *h;
 
     /* threads of open handles may read the variable, so the write is rare */
@@ -197,11 +198,40 @@ zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
 
     id.client_id = key->id;
     ngx_memcpy(id.passwd, key->password, sizeof(id.passwd));
+    known = key->id ? &id : NULL;
 
     (void) sigfillset(&all);
     (void) pthread_sigmask(SIG_SETMASK, &all, &old);
 
-    h->zh = zkl_client_init(h, hosts, timeout, key->id ? &id : NULL);
+#if (NGX_HTTP_ZK_LOCK_SSL)
+
+    /*
+     * With TLS the log callback cannot be given at once.  Until the callback is
+     * set, libzookeeper would write to stderr, which mostly is the error log,
+     * and would show the session's id.
+     */
+
+    if (conf->certificates.len) {
+        zoo_set_debug_level(0);
+
+        h->zh = zookeeper_init_ssl(hosts, (char *) conf->certificates.data,
+                                   zkl_client_watch_foreign, (int) timeout,
+                                   known, h, ZOO_NO_LOG_CLIENTENV);
+        if (h->zh != NULL) {
+            zoo_set_log_callback(h->zh, zkl_client_log_foreign);
+        }
+
+        zkl_client_level();
+
+    } else
+
+#endif
+
+    {
+        h->zh = zookeeper_init2(hosts, zkl_client_watch_foreign, (int) timeout,
+                                known, h, ZOO_NO_LOG_CLIENTENV,
+                                zkl_client_log_foreign);
+    }
 
     (void) pthread_sigmask(SIG_SETMASK, &old, NULL);
 
@@ -243,7 +273,7 @@ static char *
 zkl_client_hosts(zkl_session_conf_t *conf)
 {
     size_t       i, first;
-    u_char      *hosts, *p;
+    u_char      *hosts;
     ngx_str_t   *servers;
     ngx_uint_t   n;
 
@@ -258,56 +288,13 @@ zkl_client_hosts(zkl_session_conf_t *conf)
     }
 
     hosts = ngx_alloc(servers->len + 1 + first + 1, zkl_client_cycle_log);
-    if (hosts == NULL) {
-        return NULL;
+
+    if (hosts != NULL) {
+        (void) ngx_sprintf(hosts, n % 2 ? "%V%Z" : "%V,%*s%Z", servers, first,
+                           servers->data);
     }
-
-    p = ngx_cpymem(hosts, servers->data, servers->len);
-
-    if (n % 2 == 0) {
-        *p++ = ',';
-        p = ngx_cpymem(p, servers->data, first);
-    }
-
-    *p = '\0';
 
     return (char *) hosts;
-}
-
-
-/*
- * With TLS the log callback cannot be given at once.  Until the callback is
- * set, libzookeeper would write to stderr, which mostly is the error log, and
- * would show the session's id.
- */
-
-static zhandle_t *
-zkl_client_init(zkl_handle_t *h, char *hosts, ngx_msec_t timeout,
-    const clientid_t *id)
-{
-#if (NGX_HTTP_ZK_LOCK_SSL)
-
-    zhandle_t  *zh;
-
-    if (h->conf->certificates.len) {
-        zoo_set_debug_level(0);
-
-        zh = zookeeper_init_ssl(hosts, (char *) h->conf->certificates.data,
-                                zkl_client_watch_foreign, (int) timeout, id, h,
-                                ZOO_NO_LOG_CLIENTENV);
-        if (zh != NULL) {
-            zoo_set_log_callback(zh, zkl_client_log_foreign);
-        }
-
-        zkl_client_level();
-
-        return zh;
-    }
-
-#endif
-
-    return zookeeper_init2(hosts, zkl_client_watch_foreign, (int) timeout, id,
-                           h, ZOO_NO_LOG_CLIENTENV, zkl_client_log_foreign);
 }
 
 
@@ -430,17 +417,6 @@ zkl_client_woken_foreign(int code, const struct Stat *stat, const void *data)
 }
 
 
-ngx_msec_t
-zkl_client_timeout(zkl_handle_t *h)
-{
-    int  timeout;
-
-    timeout = zoo_recv_timeout(h->zh);
-
-    return (timeout > 0) ? (ngx_msec_t) timeout : 0;
-}
-
-
 ngx_uint_t
 zkl_client_asked(zkl_handle_t *h)
 {
@@ -460,6 +436,7 @@ zkl_client_key(zkl_handle_t *h, zkl_key_t *key)
     id = zoo_client_id(h->zh);
 
     key->id = id->client_id;
+    key->timeout = ngx_max(zoo_recv_timeout(h->zh), 0);
     ngx_memcpy(key->password, id->passwd, sizeof(key->password));
 }
 
@@ -467,7 +444,7 @@ zkl_client_key(zkl_handle_t *h, zkl_key_t *key)
 int
 zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
 {
-    int             n, mode;
+    int             n;
     char           *path;
     zoo_op_t        zops[ZKL_BATCH_MAX + 1];
     zhandle_t      *zh;
@@ -483,20 +460,13 @@ zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
     switch (op->type) {
 
     case ZKL_OP_CREATE:
-        mode = ZOO_EPHEMERAL_SEQUENTIAL;
-        break;
-
     case ZKL_OP_GATE:
-        mode = ZOO_EPHEMERAL;
-        break;
-
     case ZKL_OP_CONTAINER:
-        mode = ZOO_CONTAINER;
-        break;
-
     case ZKL_OP_PERSISTENT:
-        mode = ZOO_PERSISTENT;
-        break;
+        return zoo_acreate2(zh, path, (char *) op->value.data,
+                            (int) op->value.len, h->acl,
+                            *zkl_client_modes[op->type],
+                            zkl_client_created_foreign, op);
 
     case ZKL_OP_DELETE:
         return zoo_adelete(zh, path, op->version, zkl_client_done_foreign, op);
@@ -525,71 +495,11 @@ zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
 
         op->results = results;
 
-        n = (op->type == ZKL_OP_RENAME) ? zkl_client_fill_rename(h, op, zops)
-                                        : zkl_client_fill_batch(h, op, zops);
+        n = zkl_client_fill(h, op, zops);
 
         return zoo_amulti(zh, n, zops, results->elts, zkl_client_done_foreign,
                           op);
     }
-
-    return zoo_acreate2(zh, path, (char *) op->value.data, (int) op->value.len,
-                        h->acl, mode, zkl_client_created_foreign, op);
-}
-
-
-/*
- * The parent is set first: a client that watches the parent then knows, when
- * the event of the deleted znode comes, that a new znode comes.
- *
- * The versions of the new znode's data begin with 0 again.  If the new znode
- * has the name of the claim, its data are set once more often than the claim's,
- * so that a write that was meant for the claim is refused; only the last set
- * has the data.  A transaction has no room for more than ZKL_VERSIONS sets:
- * then a late write takes effect if the new znode has come to its version.
- */
-
-static int
-zkl_client_fill_rename(zkl_handle_t *h, zkl_op_t *op, zoo_op_t *zops)
-{
-    int             n, version;
-    zkl_results_t  *results;
-
-    n = 0;
-    results = op->results;
-
-    if (op->parent.len != 0) {
-        zoo_set_op_init(&zops[n++], (char *) op->parent.data,
-                        (char *) op->content.data, (int) op->content.len,
-                        op->version, &results->set);
-    }
-
-    zoo_delete_op_init(&zops[n++], (char *) op->path.data, op->from_version);
-    zoo_create_op_init(&zops[n++], (char *) op->target.data,
-                       (char *) op->value.data, (int) op->value.len,
-                       op->parent.len ? h->acl : &h->childless,
-                       op->persistent ? ZOO_PERSISTENT : ZOO_EPHEMERAL, NULL,
-                       0);
-
-    if (op->entry != NULL) {
-        zoo_create_op_init(&zops[n++], (char *) op->entry->path.data,
-                           (char *) op->entry->value.data,
-                           (int) op->entry->value.len, h->acl, ZOO_PERSISTENT,
-                           NULL, 0);
-    }
-
-    if (op->from_version < ZKL_VERSIONS
-        && op->target.data == op->path.data)
-    {
-        for (version = 0; version <= op->from_version; version++) {
-            zoo_set_op_init(&zops[n++], (char *) op->target.data,
-                            (char *) op->value.data,
-                            version < op->from_version ? 0
-                                                       : (int) op->value.len,
-                            version, &results->set);
-        }
-    }
-
-    return n;
 }
 
 
@@ -604,7 +514,7 @@ zkl_client_fill_rename(zkl_handle_t *h, zkl_op_t *op, zoo_op_t *zops)
  */
 
 static int
-zkl_client_fill_batch(zkl_handle_t *h, zkl_op_t *batch, zoo_op_t *zops)
+zkl_client_fill(zkl_handle_t *h, zkl_op_t *batch, zoo_op_t *zops)
 {
     int             n;
     ngx_queue_t    *q;
@@ -629,11 +539,15 @@ zkl_client_fill_batch(zkl_handle_t *h, zkl_op_t *batch, zoo_op_t *zops)
                             op->version, &results->set);
 
         } else {
+            /* the buffer of a sequential znode has room for ten digits */
+
             zoo_create_op_init(&zops[n++], (char *) op->path.data,
                                (char *) op->value.data, (int) op->value.len,
-                               h->acl, ZOO_EPHEMERAL_SEQUENTIAL,
+                               op->childless ? &h->childless : h->acl,
+                               *zkl_client_modes[op->type],
                                (char *) op->reply.data,
-                               (int) op->path.len + 11);
+                               op->type == ZKL_OP_CREATE
+                               ? (int) op->path.len + 11 : 0);
         }
     }
 
@@ -652,6 +566,7 @@ zkl_client_fill_batch(zkl_handle_t *h, zkl_op_t *batch, zoo_op_t *zops)
 void
 zkl_client_read_batch(zkl_op_t *batch)
 {
+    int             code;
     ngx_uint_t      n;
     ngx_queue_t    *q;
     zkl_op_t       *op;
@@ -668,7 +583,11 @@ zkl_client_read_batch(zkl_op_t *batch)
     {
         op = ngx_queue_data(q, zkl_op_t, queue);
 
-        op->code = results->elts[n++].err;
+        code = results->elts[n++].err;
+
+        /* the latter code only says that another operation failed */
+
+        op->gather = (code == ZOK || code == ZRUNTIMEINCONSISTENCY);
 
         if (batch->code == ZOK && op->type == ZKL_OP_CREATE) {
             op->reply.len = ngx_strlen(op->reply.data);
@@ -731,13 +650,6 @@ ngx_uint_t
 zkl_client_expired(int code)
 {
     return code == ZSESSIONEXPIRED;
-}
-
-
-ngx_uint_t
-zkl_client_innocent(int code)
-{
-    return code == ZOK || code == ZRUNTIMEINCONSISTENCY;
 }
 
 
@@ -988,24 +900,14 @@ zkl_client_log_foreign(const char *text)
 
     /* "2026-01-31 12:00:00,123:4711(0x7f...):ZOO_WARN@function@line: text" */
 
-    line->level = NGX_LOG_INFO;
+    line->level = strstr(text, ":ZOO_ERROR@") ? NGX_LOG_ERR
+                  : strstr(text, ":ZOO_WARN@") ? NGX_LOG_WARN : NGX_LOG_INFO;
 
     p = strstr(text, ":ZOO_");
-
-    if (p != NULL) {
-        if (strncmp(p, ":ZOO_ERROR", 10) == 0) {
-            line->level = NGX_LOG_ERR;
-
-        } else if (strncmp(p, ":ZOO_WARN", 9) == 0) {
-            line->level = NGX_LOG_WARN;
-        }
-
-        p = strchr(p, '@');
-    }
-
+    p = (p != NULL) ? strchr(p, '@') : NULL;
     text = (p != NULL) ? p + 1 : text;
 
-    for  (len = 0; *text != '\0' && len < ZKL_LINE_LEN; text++) {
+    for (len = 0; *text != '\0' && len < ZKL_LINE_LEN; text++) {
 
         if (*text == '\n') {
             continue;
@@ -1038,7 +940,7 @@ zkl_client_log(zkl_message_t *message, void *data)
     now = zkl_now();
 
     if (!zkl_client_away || now - zkl_client_told >= ZKL_LINES_AGAIN) {
-        zkl_client_left_out();
+        zkl_client_listen();
 
         ngx_log_error(line->level, zkl_client_cycle_log, 0,
                       "libzookeeper: %*s", line->len, line->text);
@@ -1057,18 +959,11 @@ zkl_client_log(zkl_message_t *message, void *data)
 
 
 void
-zkl_client_connected(void)
-{
-    zkl_client_away = 0;
-    zkl_client_left_out();
-}
-
-
-static void
-zkl_client_left_out(void)
+zkl_client_listen(void)
 {
     ngx_uint_t  dropped;
 
+    zkl_client_away = 0;
     dropped = zkl_client_dropped;
 
     if (dropped != 0) {

@@ -82,16 +82,13 @@ ngx_uint_t zkl_client_servers(zkl_handle_t *h);
  */
 ngx_uint_t zkl_client_idle(zkl_handle_t *h);
 
-/* The negotiated timeout in milliseconds. */
-ngx_msec_t zkl_client_timeout(zkl_handle_t *h);
-
 /*
  * Whether a server may have been asked for the session.  If not, a server
  * counts the session from a moment that is still to come.
  */
 ngx_uint_t zkl_client_asked(zkl_handle_t *h);
 
-/* The id and password of the handle's session. */
+/* The id, the password and the negotiated timeout of the handle's session. */
 void zkl_client_key(zkl_handle_t *h, zkl_key_t *key);
 
 /*
@@ -102,21 +99,20 @@ int zkl_client_submit(zkl_handle_t *h, zkl_op_t *op);
 
 /*
  * Gives an answered BATCH or BARRIER that has set the gate the data's version
- * and the zxid, and each operation of a BATCH its code and results.
+ * and the zxid, and each operation of a BATCH its results.  gather then tells
+ * whether the operation is still sure to succeed: it did, or failed only
+ * because another operation of the BATCH did.
  */
 void zkl_client_read_batch(zkl_op_t *batch);
 
-/* There is a connection: the next line of libzookeeper is logged. */
-void zkl_client_connected(void);
+/* Logs how many lines of libzookeeper were left out; the next is logged. */
+void zkl_client_listen(void);
 
 /* What a code means for the operation that got the code. */
 zkl_rc_e zkl_client_rc(int code);
 
 /* Whether the operation was refused because the session is over. */
 ngx_uint_t zkl_client_expired(int code);
-
-/* Whether a code in a batch only says that another operation failed. */
-ngx_uint_t zkl_client_innocent(int code);
 
 /* A code as text, for logs. */
 const char *zkl_client_text(int code);

@@ -171,6 +171,9 @@ struct zkl_session_s {
 /* names in the lists that are told in a turn of the event loop */
 #define ZKL_SHARED_NAMES              4096
 
+/* RENAME sets the new znode's data if the claim's version is below this */
+#define ZKL_VERSIONS                  (ZKL_BATCH_MAX - 4)
+
 /* how soon a gate that was refused is asked for again, milliseconds */
 #define ZKL_GATE_AGAIN                10000
 
@@ -196,6 +199,7 @@ static void zkl_session_out_of_reach(zkl_session_t *s);
 static void zkl_session_barrier(zkl_session_t *s);
 static zkl_op_t *zkl_session_transaction(zkl_session_t *s, zkl_op_e type);
 static void zkl_session_arm(zkl_session_t *s);
+static zkl_op_t *zkl_op_add(zkl_op_t *op, zkl_op_t *part, int32_t version);
 static zkl_op_t *zkl_op_first(ngx_queue_t *queue);
 static zkl_op_t *zkl_op_pop(ngx_queue_t *queue);
 static void zkl_session_finish(zkl_op_t *op);
@@ -211,11 +215,9 @@ static void zkl_session_rolled_back(zkl_session_t *s, zkl_op_t *batch);
 static void zkl_session_fail(zkl_session_t *s, zkl_op_t *op, zkl_rc_e rc);
 static void zkl_session_flush_deferred(zkl_session_t *s);
 static void zkl_session_read_handler(ngx_event_t *ev);
-static void zkl_session_name_gate(zkl_session_t *s);
 static void zkl_session_gate(zkl_session_t *s, zkl_op_e type);
 static zkl_op_t *zkl_session_gate_op(zkl_session_t *s, zkl_op_e type);
 static void zkl_session_gate_handler(zkl_op_t *op);
-static void zkl_session_gate_set(zkl_session_t *s, int32_t version);
 static void zkl_session_give_up(zkl_session_t *s, const char *why);
 static void zkl_session_unpend(zkl_session_t *s);
 static void zkl_session_hurry(zkl_session_t *s);
@@ -385,16 +387,11 @@ zkl_session_start(zkl_session_t *s)
     s->gating = 0;
     s->refused = 0;
     s->moved = 0;
+    s->gated &= (s->key.id != 0);
     s->apart = zkl_now();
-    s->timeout = s->conf->timeout;
+    s->timeout = s->key.id ? s->key.timeout : s->conf->timeout;
 
-    if (s->key.id != 0) {
-        s->timeout = s->key.timeout;
-        zkl_session_bound(s, s->apart);
-
-    } else {
-        s->gated = 0;
-    }
+    zkl_session_bound(s, s->apart);
 
     if (s->conf->servers.len != 0) {
         s->handle = zkl_client_open(s->conf, &s->key, s->timeout, s,
@@ -469,7 +466,7 @@ zkl_session_news(zkl_message_t *message, void *data)
     switch (n->news) {
 
     case ZKL_NEWS_CONNECTED:
-        zkl_client_connected();
+        zkl_client_listen();
         zkl_session_connected_handler(s);
         break;
 
@@ -492,9 +489,7 @@ zkl_session_news(zkl_message_t *message, void *data)
                             "authentication failed, see \"zk_lock_auth\"");
         break;
 
-    case ZKL_NEWS_DELETED:
-    case ZKL_NEWS_CHANGED:
-    case ZKL_NEWS_LISTED:
+    default: /* ZKL_NEWS_DELETED, ZKL_NEWS_CHANGED, ZKL_NEWS_LISTED */
 
         if (n->news != ZKL_NEWS_LISTED) {
             zkl_session_unwatched(s, &n->path, 0);
@@ -542,6 +537,7 @@ zkl_session_expired(zkl_session_t *s, ngx_uint_t kept, const char *reason)
 static void
 zkl_session_connected_handler(zkl_session_t *s)
 {
+    int64_t     bits;
     zkl_op_t   *gate;
     zkl_key_t   key;
     ngx_uint_t  fresh, another;
@@ -556,7 +552,9 @@ zkl_session_connected_handler(zkl_session_t *s)
 
     /* each connection negotiates the timeout anew; see known alive */
 
-    s->timeout = zkl_client_timeout(s->handle);
+    zkl_client_key(s->handle, &key);
+
+    s->timeout = key.timeout;
     s->told = 1;
     s->behind = s->written;
     s->touched = s->apart;
@@ -573,15 +571,21 @@ zkl_session_connected_handler(zkl_session_t *s)
         return;
     }
 
-    key = s->key;
-    zkl_client_key(s->handle, &key);
-
     fresh = (key.id != s->key.id);
 
     if (fresh) {
-        key.timeout = s->timeout;
         s->sets = -1;
-        zkl_session_name_gate(s);
+
+        /*
+         * No other session may have the same gate.  libzookeeper seeds random()
+         * with 32 bits, so the bits come from the kernel.
+         */
+
+        if (getrandom(&bits, sizeof(bits), 0) != sizeof(bits)) {
+            bits = (int64_t) ((uint64_t) ngx_random() << 32 ^ ngx_random());
+        }
+
+        (void) ngx_sprintf(s->gate_name, "%016xL", bits);
     }
 
     gate = NULL;
@@ -595,7 +599,6 @@ zkl_session_connected_handler(zkl_session_t *s)
     }
 
     s->late = 0;
-    s->key = key;
 
     another = (s->state == ZKL_CONNECTING);
 
@@ -617,6 +620,7 @@ zkl_session_connected_handler(zkl_session_t *s)
     /* the owner notes how far ZooKeeper is before any create is sent */
 
     if (fresh) {
+        s->key = key;
         s->events->opened(s->data, &s->key);
     }
 
@@ -1213,8 +1217,8 @@ zkl_session_arm(zkl_session_t *s)
 
 /*
  * Operations: an operation is one block of memory with path, value and reply.
- * The children of a LIST, a long reply of a GET, the further paths of a RENAME,
- * and the results of a transaction are separate blocks.
+ * The children of a LIST, a long reply of a GET, and the parts and results of a
+ * transaction are separate blocks.
  */
 
 
@@ -1226,11 +1230,7 @@ zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir, ngx_str_t *name,
     size_t     path, reply, len;
     zkl_op_t  *op;
 
-    if (name != NULL && name->len == 0) {
-        name = NULL;
-    }
-
-    path = s->conf->chroot.len + dir->len + (name ? 1 + name->len : 0);
+    path = s->conf->chroot.len + dir->len + 1 + (name ? name->len : 0);
     len = value ? value->len : 0;
 
     reply = 0;
@@ -1273,7 +1273,7 @@ zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir, ngx_str_t *name,
         p = ngx_cpymem(p, dir->data, dir->len);
     }
 
-    if (name) {
+    if (name != NULL && name->len != 0) {
 
         if (p == op->path.data || p[-1] != '/') {
             *p++ = '/';
@@ -1302,56 +1302,64 @@ zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir, ngx_str_t *name,
 
 zkl_op_t *
 zkl_op_rename(zkl_session_t *s, ngx_str_t *dir, ngx_str_t *name, ngx_str_t *to,
-    ngx_str_t *value, int32_t version, zkl_op_t *get, zkl_op_t *entry)
+    ngx_str_t *value, int32_t version, zkl_op_e type, zkl_op_t *get,
+    zkl_op_t *entry)
 {
-    u_char    *p;
-    zkl_op_t  *op;
+    int32_t    i, sets;
+    zkl_op_t  *op, *new;
 
-    op = zkl_op_new(s, ZKL_OP_RENAME, dir, name, value);
-    if (op == NULL) {
-        zkl_session_free_op(entry);
-        return NULL;
+    op = zkl_op_new(s, ZKL_OP_RENAME, dir, name, NULL);
+
+    if (get != NULL) {
+        op = zkl_op_add(op, zkl_op_new(s, ZKL_OP_SET, dir, NULL, &get->reply),
+                        get->version);
     }
 
-    op->entry = entry;
-    op->from_version = version;
-    op->target = op->path;
+    op = zkl_op_add(op, zkl_op_new(s, ZKL_OP_DELETE, dir, name, NULL),
+                    version);
 
-    if (get == NULL) {
-        return op;
+    new = zkl_op_new(s, type, dir, to, value);
+
+    if (new != NULL) {
+        new->childless = (get == NULL);
     }
 
-    p = ngx_alloc(2 * (get->path.len + 1) + to->len + 1 + get->reply.len,
-                  s->log);
-    if (p == NULL) {
-        zkl_session_free_op(op);
-        return NULL;
+    op = zkl_op_add(op, new, -1);
+
+    if (entry != NULL) {
+        op = zkl_op_add(op, entry, -1);
     }
 
-    op->more = p;
-    op->version = get->version;
+    sets = 0;
 
-    op->parent.data = p;
-    op->parent.len = get->path.len;
-    p = ngx_cpymem(p, get->path.data, get->path.len);
-    *p++ = '\0';
-
-    op->content.data = p;
-    op->content.len = get->reply.len;
-    p = ngx_cpymem(p, get->reply.data, get->reply.len);
-
-    if (name->len == to->len
+    if (version < ZKL_VERSIONS && name->len == to->len
         && ngx_memcmp(name->data, to->data, to->len) == 0)
     {
-        return op;
+        sets = version + 1;
     }
 
-    op->target.data = p;
-    op->target.len = get->path.len + 1 + to->len;
-    p = ngx_cpymem(p, get->path.data, get->path.len);
-    *p++ = '/';
-    p = ngx_cpymem(p, to->data, to->len);
-    *p = '\0';
+    for (i = 0; i < sets; i++) {
+        op = zkl_op_add(op, zkl_op_new(s, ZKL_OP_SET, dir, to,
+                                       i < version ? NULL : value), i);
+    }
+
+    return op;
+}
+
+
+/* Adds a part to op; if one of them is NULL, frees the other: no memory. */
+
+static zkl_op_t *
+zkl_op_add(zkl_op_t *op, zkl_op_t *part, int32_t version)
+{
+    if (op == NULL || part == NULL) {
+        zkl_session_free_op(op);
+        zkl_session_free_op(part);
+        return NULL;
+    }
+
+    part->version = version;
+    ngx_queue_insert_tail(&op->ops, &part->queue);
 
     return op;
 }
@@ -1413,7 +1421,7 @@ zkl_session_finish(zkl_op_t *op)
         op->reply.len -= i;
     }
 
-    while (op->type == ZKL_OP_BATCH && (part = zkl_op_pop(&op->ops)) != NULL) {
+    while (op->turn == ZKL_TURN_NONE && (part = zkl_op_pop(&op->ops)) != NULL) {
         part->rc = op->rc;
         zkl_session_finish(part);
     }
@@ -1504,11 +1512,15 @@ zkl_session_turn_over(zkl_session_t *s, zkl_op_t *op)
 static void
 zkl_session_free_op(zkl_op_t *op)
 {
+    zkl_op_t  *part;
+
     if (op == NULL) {
         return;
     }
 
-    zkl_session_free_op(op->entry);
+    while ((part = zkl_op_pop(&op->ops)) != NULL) {
+        zkl_session_free_op(part);
+    }
 
     free(op->children);
     ngx_free(op->more);
@@ -1530,10 +1542,6 @@ zkl_session_flush_failed(zkl_session_t *s)
 {
     zkl_op_t     *op;
     ngx_queue_t   failed;
-
-    if (ngx_queue_empty(&s->failed)) {
-        return;
-    }
 
     ngx_queue_init(&failed);
     ngx_queue_add(&failed, &s->failed);
@@ -1742,12 +1750,27 @@ zkl_session_landed(zkl_message_t *message, void *data)
 
     if (op->watch) {
         s->watch_asked -= op->path.len + 5;
+
+        if (op->rc == ZKL_OK
+            || (op->rc == ZKL_NO_NODE && op->type == ZKL_OP_EXISTS))
+        {
+            zkl_session_watched(s, op);
+        }
     }
 
     if (op->rc == ZKL_OK && s->events != NULL) {
 
-        if (op->gate) {
-            zkl_session_gate_set(s, op->version);
+        /*
+         * Each transaction of creates and each barrier sets the gate, so the
+         * version grows.
+         */
+
+        if (op->gate && op->version <= s->sets) {
+            zkl_session_give_up(s, "its znodes are those of an older copy of "
+                               "zookeeper's data");
+
+        } else if (op->gate) {
+            s->sets = op->version;
         }
 
         if (op->type <= ZKL_OP_PERSISTENT
@@ -1766,13 +1789,6 @@ zkl_session_landed(zkl_message_t *message, void *data)
         && op->rc != ZKL_UNKNOWN)
     {
         zkl_session_rolled_back(s, op);
-    }
-
-    if (op->watch
-        && (op->rc == ZKL_OK
-            || (op->rc == ZKL_NO_NODE && op->type == ZKL_OP_EXISTS)))
-    {
-        zkl_session_watched(s, op);
     }
 
     if (op->fresh && s->committed <= op->number) {
@@ -1852,7 +1868,6 @@ zkl_session_rolled_back(zkl_session_t *s, zkl_op_t *batch)
 
         op = ngx_queue_data(q, zkl_op_t, queue);
 
-        op->gather = zkl_client_innocent(op->code);
         culprits += !op->gather;
 
         ngx_queue_insert_head(&s->pending, q);
@@ -1863,15 +1878,13 @@ zkl_session_rolled_back(zkl_session_t *s, zkl_op_t *batch)
                    "zk lock session: batch of %ui rolled back, culprits: %ui",
                    batch->nops, culprits);
 
+    zkl_session_hurry(s);
+
     if (culprits == 0) {
 
         /* only the write to the gate failed: the gate was deleted */
 
         zkl_session_ungated(s);
-    }
-
-    if (!ngx_queue_empty(&s->pending)) {
-        zkl_session_hurry(s);
     }
 }
 
@@ -1932,23 +1945,17 @@ zkl_session_send(zkl_op_t *op)
         /* the operations of this turn of the event loop can share a list */
 
         zkl_turns_add(&s->reads, op);
-        zkl_session_arm(s);
-
         ngx_post_event(&s->read, &ngx_posted_next_events);
 
     } else if (op->fresh) {
         s->barrier = 1;
 
         ngx_queue_insert_tail(&s->fresh, &op->queue);
-        zkl_session_arm(s);
-
         ngx_post_event(&s->read, &ngx_posted_next_events);
 
     } else if (op->gather) {
         ngx_queue_insert_tail(&s->pending, &op->queue);
         s->npending++;
-
-        zkl_session_arm(s);
 
         if (s->npending >= ZKL_GATHER && s->writes < ZKL_WRITES_MAX) {
             /* ZooKeeper begins while this turn goes on */
@@ -1966,6 +1973,8 @@ zkl_session_send(zkl_op_t *op)
         zkl_session_flush_deferred(s);
         zkl_session_submit(s, op);
     }
+
+    zkl_session_arm(s);
 }
 
 
@@ -2038,24 +2047,6 @@ zkl_session_read_handler(ngx_event_t *ev)
     }
 
     zkl_session_share(s);
-}
-
-
-/*
- * No other session may have the same gate.  libzookeeper seeds random() with 32
- * bits, so the bits come from the kernel.
- */
-
-static void
-zkl_session_name_gate(zkl_session_t *s)
-{
-    int64_t  bits;
-
-    if (getrandom(&bits, sizeof(bits), 0) != sizeof(bits)) {
-        bits = (int64_t) ((uint64_t) ngx_random() << 32 ^ ngx_random());
-    }
-
-    (void) ngx_sprintf(s->gate_name, "%016xL", bits);
 }
 
 
@@ -2167,25 +2158,6 @@ zkl_session_gate_handler(zkl_op_t *op)
                && op->rc != ZKL_NO_NODE)
     {
         s->refused = ngx_current_msec ? ngx_current_msec : 1;
-    }
-}
-
-
-/*
- * Each transaction of creates and each barrier sets the gate, so the version
- * grows; if it does not, the session is that of an older copy of ZooKeeper's
- * data.
- */
-
-static void
-zkl_session_gate_set(zkl_session_t *s, int32_t version)
-{
-    if (version > s->sets) {
-        s->sets = version;
-
-    } else {
-        zkl_session_give_up(s, "its znodes are those of an older copy of "
-                           "zookeeper's data");
     }
 }
 

@@ -134,7 +134,6 @@ struct zkl_op_s {
     int64_t                        mzxid;       /* GET */
     int64_t                        ctime;       /* GET; ms since the epoch */
     int64_t                        owner;       /* GET: the session's id */
-    int32_t                        from_version;    /* RENAME: of the claim */
     int32_t                        version;     /* GET, LIST, SET: the data's;
                                                    BATCH, BARRIER: of the gate;
                                                    DELETE, SET: -1: any */
@@ -146,20 +145,12 @@ struct zkl_op_s {
     int64_t                        given;       /* LIST: the number of children
                                                    that were ever created */
 
-    ngx_str_t                      target;      /* RENAME: the new path, NUL */
-    ngx_str_t                      parent;      /* RENAME: of the claim, NUL;
-                                                   "": the claim has no parent
-                                                   that is to be set */
-    ngx_str_t                      content;     /* the parent's data */
-    zkl_op_t                      *entry;       /* RENAME: a PERSISTENT, done
-                                                   in the same transaction; or
-                                                   NULL */
-    void                          *more;        /* the block of these; GET: a
-                                                   longer reply */
+    void                          *more;        /* GET: a longer reply */
     void                          *results;     /* RENAME, BATCH, BARRIER: of
                                                    libzookeeper */
-    ngx_queue_t                    ops;         /* BATCH: its operations; LIST:
-                                                   that get the same answer */
+    ngx_queue_t                    ops;         /* BATCH, RENAME: the parts;
+                                                   LIST: that get the same
+                                                   answer */
     ngx_uint_t                     nops;        /* BATCH */
 
     /* of an operation with a turn, see turns.c */
@@ -170,8 +161,8 @@ struct zkl_op_s {
                                                    not sent yet */
 
     unsigned                       turn:2;      /* GET, LIST: zkl_turn_e */
-    unsigned                       persistent:1;    /* RENAME: of the new
-                                                       znode */
+    unsigned                       childless:1; /* a part of RENAME: the new
+                                                   znode can have no children */
     unsigned                       whole:1;     /* GET: also data that are no
                                                    claim data */
     unsigned                       gather:1;    /* sure to succeed: may share a
@@ -289,10 +280,16 @@ zkl_op_t *zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir,
  * the transaction sets dir to the data that get has read.  If name is "", the
  * claim is dir, get is NULL, and the new znode can have no children.
  *
- * The new znode is an ephemeral of this session unless op->persistent is set.
- * If the new znode has the name of the claim, the transaction sets the data so
- * often that the data get a version that the claim never had: then ZooKeeper
- * refuses a write by a version of the claim.
+ * The new znode is an ephemeral of this session if type is ZKL_OP_GATE, and
+ * persistent if type is ZKL_OP_PERSISTENT.  The parent is set first: a client
+ * that watches the parent then knows, when the event of the deleted znode
+ * comes, that a new znode comes.
+ *
+ * The versions of the new znode's data begin with 0 again.  If the new znode
+ * has the name of the claim, its data are set once more often than the claim's,
+ * so that a write that was meant for the claim is refused; only the last set
+ * has the data.  A transaction has no room for more than ZKL_VERSIONS sets:
+ * then a late write takes effect if the new znode has come to its version.
  *
  * The transaction makes the znode of `entry` as well, if entry is not NULL; the
  * operation owns entry.
@@ -301,8 +298,8 @@ zkl_op_t *zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir,
  * there is no memory; then entry is freed.
  */
 zkl_op_t *zkl_op_rename(zkl_session_t *s, ngx_str_t *dir, ngx_str_t *name,
-    ngx_str_t *to, ngx_str_t *value, int32_t version, zkl_op_t *get,
-    zkl_op_t *entry);
+    ngx_str_t *to, ngx_str_t *value, int32_t version, zkl_op_e type,
+    zkl_op_t *get, zkl_op_t *entry);
 
 /* Sends op, or gathers op for the next transaction; never fails at once. */
 void zkl_session_send(zkl_op_t *op);

@@ -103,7 +103,6 @@ zkl_op_t *
 zkl_turns_take(zkl_turns_t *turns, ngx_msec_t first)
 {
     size_t             bytes;
-    uint32_t           hash;
     zkl_op_t          *op;
     zkl_turns_size_t  *size;
 
@@ -116,11 +115,10 @@ zkl_turns_take(zkl_turns_t *turns, ngx_msec_t first)
     bytes = ZKL_TURNS_GET;
 
     if (op->type == ZKL_OP_LIST) {
-        hash = (uint32_t) op->listed.node.key;
-        size = &turns->sizes[hash & (ZKL_TURNS_SIZES - 1)];
+        size = &turns->sizes[op->listed.node.key & (ZKL_TURNS_SIZES - 1)];
 
-        bytes = (size->bytes != 0 && size->hash == hash) ? size->bytes
-                                                         : ZKL_TURNS_SHORT;
+        bytes = (size->bytes != 0 && size->hash == op->listed.node.key)
+                ? size->bytes : ZKL_TURNS_SHORT;
     }
 
     if (turns->bytes != 0) {
@@ -197,7 +195,6 @@ void
 zkl_turns_answered(zkl_turns_t *turns, zkl_op_t *op, ngx_msec_t now)
 {
     size_t             bytes;
-    uint32_t           hash;
     ngx_uint_t         i;
     zkl_turns_size_t  *size;
 
@@ -211,14 +208,13 @@ zkl_turns_answered(zkl_turns_t *turns, zkl_op_t *op, ngx_msec_t now)
         bytes += 4 + op->children[i].len;
     }
 
-    hash = (uint32_t) op->listed.node.key;
-    size = &turns->sizes[hash & (ZKL_TURNS_SIZES - 1)];
+    size = &turns->sizes[op->listed.node.key & (ZKL_TURNS_SIZES - 1)];
 
     if (bytes > ZKL_TURNS_SHORT) {
-        size->hash = hash;
+        size->hash = (uint32_t) op->listed.node.key;
         size->bytes = (uint32_t) ngx_min(bytes, NGX_MAX_UINT32_VALUE);
 
-    } else if (size->hash == hash) {
+    } else if (size->hash == op->listed.node.key) {
         size->bytes = 0;
     }
 

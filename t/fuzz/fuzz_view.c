@@ -396,7 +396,6 @@ static void
 leave(world_t *w, size_t i)
 {
     child_t      *c;
-    uint64_t      who;
     zkl_entry_t  *entry;
 
     c = w->children[i];
@@ -410,13 +409,9 @@ leave(world_t *w, size_t i)
         return;
     }
 
-    who = c->who;
-    entry = NULL;
-
-    do {
-        entry = c->claim ? zkl_view_watched(&w->view, c->child.seq, entry)
-                         : NULL;
-    } while (entry != NULL && ((other_t *) entry)->who != who);
+    entry = c->claim ? zkl_view_watched(&w->view, c->child.seq, c->child.mode,
+                                        c->who)
+                     : NULL;
 
     drop(w, i);
 

@@ -145,6 +145,7 @@ static void
 set_up(void)
 {
     ngx_uint_t              i, k;
+    static ngx_cycle_t      cycle;
     static ngx_slab_pool_t  pool;
 
     /* the third path just fits into a cell */
@@ -155,7 +156,8 @@ set_up(void)
     if (map == NULL) {
         pool.pfree = PAGES;
 
-        map = zkl_layout_make(&pool, &stub_log);
+        cycle.log = &stub_log;
+        map = zkl_layout_make(&pool, &cycle);
         rule(map != NULL && map->ncells <= CELLS, "no map");
 
         base = stub_slab;
@@ -287,7 +289,8 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
         if (k->state == ZKL_RECORD_NEW) {
             k->seq = fuzz_byte(in);
             k->state = ZKL_RECORD_WAITING;
-            zkl_record_publish(own, k->id.record, k->seq, 1, 2);
+            zkl_record_publish(zkl_layout_cell(map, k->id.record), k->seq, 1,
+                               2);
             zkl_seq_index_put(own, path, k->seq, k->id.record);
         }
         break;
@@ -295,8 +298,8 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
     case 1:
         if (k->state == ZKL_RECORD_WAITING) {
             k->state = ZKL_RECORD_HELD;
-            zkl_record_grant(own, k->id.record, 10, stub_clock + 10,
-                             ZKL_UNDELIVERED);
+            zkl_record_grant(zkl_layout_cell(map, k->id.record), 10,
+                             stub_clock + 10, ZKL_UNDELIVERED);
         }
         break;
 
@@ -311,7 +314,7 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
         break;
 
     case 4:
-        zkl_record_bind(own, k->id.record);
+        zkl_record_bind(zkl_layout_cell(map, k->id.record), 1);
         break;
 
     case 5:
@@ -762,7 +765,7 @@ go_on(successor_t *successor)
             successor->used[i] = 1;
         }
 
-        zkl_record_publish(zone, id.record, 3, 1, 1);
+        zkl_record_publish(zkl_layout_cell(map, id.record), 3, 1, 1);
         zkl_seq_index_put(zone, path, 3, id.record);
     }
 

@@ -75,11 +75,13 @@ MUTANTS = [
 
     ("claim_data", CDATA, "if (text[i] == '\"' || text[i] == '\\\\') {",
      "if (text[i] == '\"') {"),
-    ("claim_data", CDATA, "if (cdata->holds > 1) {", "if (cdata->holds > 2) {"),
+    ("claim_data", CDATA, '"holds",    ZKL_NUMBER,  2,',
+     '"holds",    ZKL_NUMBER,  3,'),
     ("claim_data", "base/claim_data.h", "2 * ZKL_FULL_MAX + 454)",
      "2 * ZKL_FULL_MAX + 430)"),
-    ("claim_data", CDATA, "if (len < f->min || len > (size_t) f->max) {",
-     "if (len < f->min) {"),
+    ("claim_data", CDATA,
+     "if (len < (size_t) f->min || len > (size_t) f->max) {",
+     "if (len < (size_t) f->min) {"),
 
     ("view", VIEW, "if (++n == capacity) {", "if (++n > capacity) {"),
     ("view", VIEW, "return ahead != ZKL_READ || behind",

@@ -200,9 +200,7 @@ gsim_denied_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
 static int
 gsim_denied_begins(gsim_process_t *p)
 {
-    zkl_key_t  key;
-
-    return zkl_zone_key(p->worker->zone, &key) != NGX_OK
+    return !p->worker->zone->own->keyed
            && gsim_now < (int64_t) p->start * 10 * GSIM_MS + GSIM_BEGINS;
 }
 

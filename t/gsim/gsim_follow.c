@@ -20,16 +20,17 @@ static void gsim_follow_check_node(gsim_process_t *p, int64_t id,
 void
 gsim_follow_check(gsim_process_t *p)
 {
-    zkl_key_t      key;
+    zkl_slot_t    *slot;
     zkl_worker_t  *worker;
 
     worker = p->worker;
+    slot = worker->zone->own;
 
     if (zkl_session_connected(worker->session)
-        && zkl_zone_key(worker->zone, &key) == NGX_OK
-        && gsim_client_flights(p, key.id) >= 0)
+        && slot->keyed
+        && gsim_client_flights(p, slot->key.id) >= 0)
     {
-        gsim_follow_check_node(p, key.id, worker->followed.root);
+        gsim_follow_check_node(p, slot->key.id, worker->followed.root);
     }
 }
 

@@ -187,7 +187,7 @@ gsim_look_act(void *data)
 static void
 gsim_look_ask(gsim_looker_t *l)
 {
-    zkl_key_t       key;
+    zkl_slot_t     *slot;
     ngx_str_t       path;
     zkl_question_t  question;
 
@@ -220,8 +220,8 @@ gsim_look_ask(gsim_looker_t *l)
 
         /* need not be fresh */
 
-        l->since = (zkl_zone_key(l->process->worker->zone, &key) == NGX_OK)
-                   ? gsim_client_seen(l->process, key.id) : 1;
+        slot = l->process->worker->zone->own;
+        l->since = slot->keyed ? gsim_client_seen(l->process, slot->key.id) : 1;
     }
 
     ngx_memzero(&question, sizeof(zkl_question_t));
@@ -253,18 +253,11 @@ gsim_look_ask(gsim_looker_t *l)
 static void
 gsim_look_names(gsim_looker_t *l)
 {
-    ngx_str_t             root, none;
     zkl_names_question_t  question;
-
-    ngx_str_set(&root, "/locks");
-    ngx_str_null(&none);
-    none.data = root.data;
 
     ngx_memzero(&question, sizeof(zkl_names_question_t));
 
-    question.root = &root;
-    question.prefix = &none;
-    question.after = &none;
+    ngx_str_set(&question.root, "/locks");
     question.limit = 100;
     question.holders = gsim_chance(2);
     question.sort = (zkl_names_sort_e) gsim_below(3);
@@ -470,7 +463,7 @@ gsim_look_named(zkl_names_t *names, zkl_answer_e answer)
 {
     gsim_looker_t  *l;
 
-    l = names->data;
+    l = names->asked.data;
     l->names = NULL;
 
     if (!gsim_look_failed(l, answer) && !names->partial
@@ -518,16 +511,15 @@ gsim_look_unfollow(void *data)
 static unsigned
 gsim_look_serial(gsim_looker_t *l)
 {
-    zkl_key_t        key;
+    zkl_slot_t      *slot;
     gsim_session_t  *session;
 
-    if (l->process->worker == NULL
-        || zkl_zone_key(l->process->worker->zone, &key) != NGX_OK)
-    {
+    if (l->process->worker == NULL) {
         return 0;
     }
 
-    session = gsim_server_session(key.id);
+    slot = l->process->worker->zone->own;
+    session = slot->keyed ? gsim_server_session(slot->key.id) : NULL;
 
     return session ? session->serial : 0;
 }

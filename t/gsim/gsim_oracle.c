@@ -728,8 +728,9 @@ gsim_oracle_goes_on(gsim_node_t *node, gsim_data_t *data, gsim_node_t *next,
     }
 
     if (is.renewals < was.renewals) {
-        gsim_violation("the data of %s had %u renewals, and have %u",
-                       node->path, was.renewals, is.renewals);
+        gsim_violation("the data of %s had %lld renewals, and have %lld",
+                       node->path, (long long) was.renewals,
+                       (long long) is.renewals);
     }
 }
 
@@ -774,7 +775,7 @@ void
 gsim_oracle_owns(void *data, uint64_t tag)
 {
     int              i;
-    zkl_key_t        key;
+    zkl_slot_t      *slot;
     gsim_process_t  *p, *before;
 
     for (p = gsim_processes; p != NULL; p = p->next) {
@@ -795,11 +796,13 @@ gsim_oracle_owns(void *data, uint64_t tag)
             gsim_oracle_counts_paths(p);
         }
 
-        if (zkl_zone_key(p->worker->zone, &key) == NGX_OK) {
-            gsim_oracle_counts_watches(p, key.id);
+        slot = p->worker->zone->own;
 
-            if (!gsim_server_copied(key.id)) {
-                gsim_oracle_owns_session(p, key.id);
+        if (slot->keyed) {
+            gsim_oracle_counts_watches(p, slot->key.id);
+
+            if (!gsim_server_copied(slot->key.id)) {
+                gsim_oracle_owns_session(p, slot->key.id);
             }
         }
 

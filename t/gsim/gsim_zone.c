@@ -5,8 +5,7 @@
  *
  * A worker keeps a slot for the session and a slot for each adoption.  Each
  * record of the session's slot belongs to a claim of the worker; the worker's
- * other claims have records of adopted slots.  A cell is in use if a record has
- * the cell.
+ * other claims have records of adopted slots.
  */
 
 
@@ -21,7 +20,6 @@ static void gsim_zone_says(gsim_process_t *p, zkl_claim_t *claim,
 static void gsim_zone_check_calls(gsim_process_t *p);
 static void gsim_zone_check_locks(gsim_process_t *p, ngx_queue_t *locks);
 static void gsim_zone_check_errands(gsim_process_t *p);
-static void gsim_zone_check_cells(gsim_process_t *p);
 static void gsim_zone_check_stays(gsim_process_t *p);
 static ngx_uint_t gsim_zone_length(ngx_queue_t *queue);
 static void gsim_zone_differs(gsim_process_t *p, const char *what,
@@ -55,7 +53,6 @@ gsim_zone_check(gsim_gateway_t *g)
         gsim_zone_check_claims(p);
         gsim_zone_check_calls(p);
         gsim_zone_check_errands(p);
-        gsim_zone_check_cells(p);
         gsim_zone_check_stays(p);
 
         gsim_leave(before);
@@ -151,6 +148,14 @@ gsim_zone_check_claims(gsim_process_t *p)
             /* the chunk of a record that has moved may be another slot's */
 
             cell = (zkl_cell_t *) (void *) (map->cells + i * ZKL_CELL);
+
+            if (cell->state == ZKL_RECORD_FREE
+                && map->owners[i / ZKL_CHUNK] == worker->zone->slot + 1)
+            {
+                gsim_violation("process %d has cell %d in use without a "
+                               "record", (int) p->pid, (int) i);
+            }
+
             n = (map->slots[cell->slot].keeper == self
                  && (cell->slot == worker->zone->slot || claim != NULL)
                  && cell->state != ZKL_RECORD_FREE);
@@ -233,8 +238,6 @@ gsim_zone_check_record(gsim_process_t *p, zkl_claim_t *claim)
     gsim_zone_says(p, claim, "quota", claim->terms.quota == 0
                                       || cell->quota == claim->terms.quota);
 
-    gsim_zone_says(p, claim, "bond", !claim->bound || cell->bound);
-
     gsim_zone_says(p, claim, "state",
                    !waits || cell->state == ZKL_RECORD_NEW
                    || cell->state == ZKL_RECORD_WAITING);
@@ -249,11 +252,11 @@ gsim_zone_check_record(gsim_process_t *p, zkl_claim_t *claim)
                    || cell->lease != 0);
 
     gsim_zone_says(p, claim, "lease",
-                   claim->state != ZKL_HELD || claim->bound
+                   claim->state != ZKL_HELD || cell->bound
                    || cell->lease != 0);
 
     gsim_zone_says(p, claim, "ttl",
-                   claim->state != ZKL_HELD || claim->bound || cell->ttl != 0);
+                   claim->state != ZKL_HELD || cell->bound || cell->ttl != 0);
 }
 
 
@@ -364,44 +367,6 @@ gsim_zone_check_errands(gsim_process_t *p)
                            "%d", (int) ((state == ZKL_ERRAND_ASKED
                                          ? place->sibling : self)
                                         & 0x3fffff), (int) n, (int) p->pid);
-        }
-    }
-}
-
-
-/* The cells in use are those of records. */
-
-static void
-gsim_zone_check_cells(gsim_process_t *p)
-{
-    uint64_t       used;
-    ngx_uint_t     i, k, n;
-    zkl_layout_t  *map;
-    zkl_worker_t  *worker;
-
-    worker = p->worker;
-    map = worker->zone->map;
-
-    for (i = 0; i < map->nchunks; i++) {
-
-        if (map->owners[i] != worker->zone->slot + 1) {
-            continue;
-        }
-
-        for (used = 0, k = 0; k < ZKL_CHUNK; k++) {
-
-            if (map->starts[i] >> k & 1) {
-                n = zkl_layout_cells_of(
-                        zkl_layout_cell(map, (uint32_t) (i * ZKL_CHUNK + k))
-                        ->path_len);
-
-                used |= (((uint64_t) 1 << n) - 1) << k;
-            }
-        }
-
-        if (worker->zone->used[i] != used) {
-            gsim_violation("process %d has other cells of chunk %d in use than "
-                           "those of records", (int) p->pid, (int) i);
         }
     }
 }

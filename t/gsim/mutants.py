@@ -47,13 +47,13 @@ MUTANTS = [
      'zkl_claim_durable(claim);', 2000),
 
     ('a lease that is held for long is not made durable',
-     'core/claim.c:zkl_claim_sweep_held',
+     'core/claim.c:zkl_claim_proceed_held',
      '        zkl_claim_durable(claim);\n', '', 2000),
 
     ('a durable claim is lost with its session',
-     'core/claim.c',
-     'if (zkl_claim_outlives(claim) == NGX_OK) {',
-     'if (0) {', 12000),
+     'core/claim.c:zkl_claim_session_over',
+     '!claim->entry.waiting && (claim->lasting == ZKL_DURABLE\n',
+     '0 && (claim->lasting == ZKL_DURABLE\n', 12000),
 
     ('the fencing token of a durable claim is that of its znode',
      'core/replace.c',
@@ -66,23 +66,28 @@ MUTANTS = [
      'if (0\n', 12000),
 
     ('the lock is not bumped when a claim is made durable', LIBRARY,
-     """        zoo_set_op_init(&zops[n++], (char *) op->parent.data,
-                        (char *) op->content.data, (int) op->content.len,
-                        op->version, &results->set);
+     """        } else if (op->type == ZKL_OP_SET) {
 """,
-     """        zoo_check_op_init(&zops[n++], (char *) op->parent.data,
-                          op->version);
+     """        } else if (batch->type == ZKL_OP_RENAME && n == 0
+                   && op->type == ZKL_OP_SET)
+        {
+            zoo_check_op_init(&zops[n++], (char *) op->path.data,
+                              op->version);
+
+        } else if (op->type == ZKL_OP_SET) {
 """, 12000),
 
-    ('a claim is made durable by whatever version', LIBRARY,
-     'zoo_delete_op_init(&zops[n++], (char *) op->path.data, '
-     'op->from_version);',
-     'zoo_delete_op_init(&zops[n++], (char *) op->path.data, -1);', 60000),
+    ('a claim is made durable by whatever version',
+     'zk/session.c:zkl_op_rename',
+     'zkl_op_new(s, ZKL_OP_DELETE, dir, name, NULL),\n'
+     '                    version);',
+     'zkl_op_new(s, ZKL_OP_DELETE, dir, name, NULL),\n'
+     '                    -1);', 60000),
 
     ('the lease of a claim that is taken over counts from before',
      'shm/record.c',
-     'lease = zkl_now() + ttl;\n\n        cell->since',
-     'lease = zkl_now() + ttl / 2;\n\n        cell->since',
+     'zkl_record_keep(cell, ttl, zkl_now() + ttl);',
+     'zkl_record_keep(cell, ttl, zkl_now() + ttl / 2);',
      12000),
 
     ('a claim that another session may count is released in its old record',
@@ -96,8 +101,7 @@ MUTANTS = [
 
     ('a forsaken record is that of a claim that ended',
      'shm/record.c:zkl_record_get',
-     '(!copy->forsaken\n                && cell->remote ==',
-     '(cell->remote ==', ('--rich', 60000)),
+     '(copy->ending == ZKL_ENDING_FORSAKEN)', '(0)', ('--rich', 60000)),
 
     ('the data of a durable claim forget a longer time',
      'core/serve.c:zkl_serve',
@@ -119,10 +123,8 @@ MUTANTS = [
      '    if (0) (void) zkl_record_renewed(claim->cell,', 2000),
 
     ('a gap is trusted', 'base/view.c',
-     '&& (entry->seq == 0\n'
-     '            || (view->complete_through != -1\n'
-     '                && entry->seq == view->complete_through + 1)))\n',
-     ')\n', 2000),
+     'if (!backwards && entry->seq == view->complete_through + 1) {',
+     'if (!backwards) {', 2000),
 
     ('contiguity is kept over a reaped parent', 'core/lock.c',
      'op->rc == ZKL_OK && op->czxid < lock->witness)',
@@ -159,29 +161,21 @@ MUTANTS = [
      '           && zkl_ahead(*s->alive);',
      'return s->state == ZKL_CONNECTED;', 12000),
 
-    ('who has left is handed the lock', 'core/claim.c',
-     'case ZKL_WAIT:\n    case ZKL_HELD:\n'
-     '        zkl_claim_end(claim, ZKL_CANCELLED);\n'
-     '        break;\n\n    default:\n        /* CREATE',
-     'case ZKL_WAIT:\n    case ZKL_HELD:\n'
-     '        claim->ttl = 1000000;\n'
-     '        break;\n\n    default:\n        /* CREATE', 2000),
+    ('who has left is handed the lock', 'core/claim.c:zkl_claim_leave',
+     'zkl_claim_end(claim, outcome);', 'claim->ttl = 1000000;', 2000),
 
     ('a lease ends though another gateway renewed it',
-     'core/claim.c:zkl_claim_expire_delete',
-     'op->version = (int32_t) claim->cell->version;',
-     'op->version = -1;', 2000),
+     'core/claim.c:zkl_claim_expire',
+     'zkl_claim_send_delete(claim, (int32_t) claim->cell->version,',
+     'zkl_claim_send_delete(claim, -1,', 2000),
 
     ('the living are adopted', 'shm/zone.c',
-     '&& zkl_layout_dead(keeper, 0)\n'
-     '            && zkl_zone_take(',
-     '&& zkl_zone_take(', 2000),
+     '            || !zkl_layout_dead(keeper, 0)\n', '', 2000),
 
     ('a delete is not sent again', 'core/claim.c',
-     'case ZKL_RETRY:\n'
-     '        zkl_claim_delete(claim, 0);\n'
-     '        break;\n\n    default:\n        break;\n    }\n}\n',
-     'default:\n        break;\n    }\n}\n', 5000),
+     '        if (claim->op == NULL) {\n'
+     '            zkl_claim_delete(claim, 0);\n'
+     '        }\n', '', 5000),
 
     ('a create is sent again blindly', 'core/claim.c',
      'case ZKL_UNKNOWN:\n'
@@ -266,7 +260,7 @@ MUTANTS = [
      4000),
 
     ('an acquire waits without an end', 'core/claim.c',
-     '{\n            zkl_claim_unreachable(claim);\n'
+     '{\n            zkl_claim_leave(claim, ZKL_UNREACHABLE);\n'
      '            return;\n        }\n\n'
      '        ngx_add_timer(ev, claim->terms.once',
      '{\n            return;\n        }\n\n'
@@ -364,7 +358,7 @@ MUTANTS = [
      ('--sessions', 20000)),
 
     ('a barrier is a sync', 'zk/client.c:zkl_client_submit',
-     '        n = (op->type == ZKL_OP_RENAME)',
+     '        n = zkl_client_fill(h, op, zops);',
      '    void done(int rc, const char *value, const void *data)\n'
      '    {\n'
      '        zkl_client_done_foreign(rc, data);\n'
@@ -373,7 +367,7 @@ MUTANTS = [
      '        op->gate = 0;\n'
      '        return zoo_async(h->zh, (char *) op->path.data, done, op);\n'
      '    }\n\n'
-     '        n = (op->type == ZKL_OP_RENAME)',
+     '        n = zkl_client_fill(h, op, zops);',
      ('--sessions', 12000)),
 
     # the one-node layout
@@ -392,14 +386,14 @@ MUTANTS = [
 
     ('a one-node claim is deleted whatever the version',
      'core/claim.c:zkl_claim_delete',
-     'op->version = (int32_t) claim->cell->version;',
-     'op->version = -1;',
+     'zkl_claim_send_delete(claim, (int32_t) claim->cell->version, 0,',
+     'zkl_claim_send_delete(claim, -1, 0,',
      ('--node', 4000)),
 
     ('a one-node claim that is not watched is deleted without a look',
      'core/claim.c:zkl_claim_delete',
-     'if (claim->lock->node && !claim->watched) {',
-     'if (0) {',
+     'if (claim->watched) {',
+     'if (1) {',
      ('--node', 1000)),
 
     ('the end of a znode wakes no claim',
@@ -435,15 +429,15 @@ MUTANTS = [
      ('--restored', 100)),
 
     ('the session of an older copy goes on',
-     'zk/session.c:zkl_session_gate_set',
-     'if (version > s->sets) {',
-     'if (1) {',
+     'zk/session.c:zkl_session_landed',
+     'if (op->gate && op->version <= s->sets) {',
+     'if (0) {',
      ('--restored', 2000)),
 
     ('a release ends the holds that another session has counted',
      'core/claim.c:zkl_claim_take_read',
-     'if (zkl_claim_held_on(claim, &cdata, op->version)) {',
-     'if (0) {',
+     'if (op->version != (int32_t) claim->cell->version\n',
+     'if (0\n',
      ('--rich', 300000)),
 
     ('a session whose gate is gone goes on',
@@ -602,35 +596,35 @@ MUTANTS = [
      4000),
 
     ('a grant told elsewhere counts as no renewal',
-     'core/call.c',
-     '    cdata->renewals++;\n',
-     '',
+     'core/call.c:zkl_call_change',
+     '(!asks || call->type == ZKL_HOLD || cdata->async);',
+     '(asks && (call->type == ZKL_HOLD || cdata->async));',
      500),
 
     # limits and ends
 
     ('a line has no limit',
      'core/claim.c',
-     'if (ahead > claim->terms.max_queue) {',
-     'if (0) {',
+     '           > claim->terms.max_queue)',
+     '           > claim->terms.max_queue && 0)',
      1000),
 
     ('a line has room for one more',
      'core/claim.c',
-     'if (ahead > claim->terms.max_queue) {',
-     'if (ahead > claim->terms.max_queue + 1) {',
+     '           > claim->terms.max_queue)',
+     '           > claim->terms.max_queue + 1)',
      1000),
 
     ('a line has room for one less',
      'core/claim.c',
-     'if (ahead > claim->terms.max_queue) {',
-     'if (ahead >= claim->terms.max_queue) {',
+     '           > claim->terms.max_queue)',
+     '           >= claim->terms.max_queue)',
      500),
 
     ('a line is not counted',
      'core/claim.c',
-     'if (ahead > (int64_t) claim->terms.max_queue) {',
-     'if (0) {',
+     'return ahead > (int64_t) claim->terms.max_queue',
+     'return 0 * (ahead > (int64_t) claim->terms.max_queue)',
      1000),
 
     ('the end of a wait is not noted',
@@ -657,11 +651,10 @@ MUTANTS = [
      4000),
 
     ('a claim is forgotten when its client leaves during the create',
-     'core/claim.c:zkl_claim_abandon',
-     '    default:\n'
-     '        /* CREATE, RECOVER: the claim ends when the znode is known to '
-     'exist */\n',
-     '    default:\n        zkl_claim_done(claim);\n', 1000),
+     'core/claim.c:zkl_claim_leave',
+     '            zkl_claim_end(claim, outcome);\n        }\n',
+     '            zkl_claim_end(claim, outcome);\n'
+     '        } else { zkl_claim_done(claim); }\n', 1000),
 
     ('a claim is forgotten when its delete gets no answer',
      'core/claim.c:zkl_claim_delete_handler',
@@ -768,7 +761,8 @@ MUTANTS = [
      'core/claim.c:zkl_claim_conflict', 'if (!zkl_claim_expired(claim)) {',
      'if (0) {', ('--rich', 1000)),
 
-    ('a claim with other permits is not woken', 'base/view.c:zkl_view_next',
+    ('a claim with other permits is not woken',
+     'base/view.c:zkl_view_conflict',
      'if (first->origin != ZKL_LOCAL && !first->watched) {', 'if (0) {',
      ('--rich', 6000)),
 
@@ -800,8 +794,7 @@ MUTANTS = [
 
     ('a remote request that was counted is counted again',
      'shm/record.c',
-     '(cell->holds & ~ZKL_HOLDS) == mark)',
-     '(cell->holds & ZKL_HOLDS) == mark)',
+     'cell->holds >> ZKL_HOLDS_BITS', '(cell->holds & ZKL_HOLDS)',
      ('--rich', 10000)),
 
     ('who shares gets another token',
@@ -817,10 +810,8 @@ MUTANTS = [
      'zkl_record_close(claim->cell);', '', 60000),
 
     ('who left with a key loses the place when the wait is over',
-     'core/claim.c',
-     "        /* the wait of the client does not count any more */\n\n"
-     '        claim->time = zkl_claim_expired(claim) ? ZKL_TIME_ABANDONED\n'
-     '                                               : ZKL_TIME_ENDLESS;\n\n',
+     'core/claim.c:zkl_claim_leave',
+     '    claim->time = ZKL_TIME_ENDLESS;\n',
      '',
      10000),
 
@@ -838,7 +829,7 @@ MUTANTS = [
 
     ('a delete that was never sent may have happened',
      'core/claim.c',
-     'claim->doubtful |= (claim->state == ZKL_DELETE);',
+     'claim->doubtful |= (claim->op != NULL);',
      'claim->doubtful = 1;', 60000),
 
     ('a claim that is shared meanwhile is taken for gone',
@@ -856,11 +847,9 @@ MUTANTS = [
     ('a watch that was not set counts as asked for', 'zk/session.c',
      """    if (op->watch) {
         s->watch_asked -= op->path.len + 5;
-    }
 
-    if (op->rc == ZKL_OK && s->events != NULL) {
 """,
-     '    if (op->rc == ZKL_OK && s->events != NULL) {\n', 2000),
+     '    if (op->watch) {\n', 2000),
 
     ('the session counts from the moment at which the loop read an answer',
      'zk/session.c',
@@ -878,8 +867,10 @@ MUTANTS = [
      ('--rich', 2000)),
 
     ("another gateway's claim is deleted by whatever version",
-     'core/call.c:zkl_call_parent_handler',
-     'delete->version = call->version;', '', ('--rich', 2000)),
+     'core/call.c:zkl_call_claim_op',
+     'op->version = call->version;',
+     'op->version = (type == ZKL_OP_DELETE) ? -1 : call->version;',
+     ('--rich', 2000)),
 
     ('a try is refused though no claim is ahead', 'core/claim.c',
      '&& zkl_view_next(&lock->view, &waiter, &blocker) == ZKL_GRANT\n'
@@ -889,7 +880,8 @@ MUTANTS = [
     ('a bound claim that is renewed as it expires outlives its connection',
      'core/claim.c',
      """if (!ngx_queue_empty(&claim->listeners)
-        || (claim->bound && claim->handler == NULL && claim->event == NULL))
+        || (claim->cell->bound && claim->handler == NULL
+            && claim->event == NULL))
     {
         /* the claim was released, or""",
      """if (!ngx_queue_empty(&claim->listeners)) {
@@ -960,7 +952,7 @@ MUTANTS = [
 """, '', 2000),
 
     ('a question keeps its turns', 'core/names.c:zkl_names_leave',
-     '        names->worker->nsearching -= names->turns;\n', '', 2000),
+     '    names->worker->nsearching -= names->turns;\n', '', 2000),
 
     # how often a claim is held
 
@@ -992,10 +984,10 @@ MUTANTS = [
 
     ('a worker that stays is one whose adopted slot stays',
      'shm/zone.c:zkl_zone_staying',
-     '!slot->leaving && slot->home == i', '!slot->leaving', 2000),
+     'slot->home == i && !slot->leaving', '!slot->leaving', 2000),
 
     ('no worker stays', 'shm/zone.c:zkl_zone_outlives',
-     """           || zkl_zone_staying(zone) != NULL;""", ';', 500),
+     """           || zkl_zone_staying(zone);""", ';', 500),
 
     ('a slot is left by a worker that has left', 'shm/zone.c:zkl_zone_take',
      '    slot->leaving = 0;\n', '', 2000),
@@ -1005,7 +997,8 @@ MUTANTS = [
      '*zone = *home;\n        zone->home = home->map->nslots;\n', 2000),
 
     ('a record that is free has its cells', 'shm/record.c:zkl_record_free',
-     '    zone->used[chunk] &= ~mask;\n', '', 500),
+     '    zone->map->starts[chunk] &= '
+     '~((uint64_t) 1 << (record % ZKL_CHUNK));\n', '', 500),
 
     ('a look keeps its turn', 'core/call.c:zkl_call_look_end',
      '    worker->nlooks--;\n', '', 500),
@@ -1028,7 +1021,7 @@ MUTANTS = [
 
     ('an adopted slot is kept by a gateway that has ended',
      'core/worker.c:zkl_worker_part',
-     '(successor || !closes) && zkl', '1 && zkl', 500),
+     '(successor || !closes) && zone', '1 && zone', 500),
 
     # versions of a znode's life
 
@@ -1042,16 +1035,21 @@ MUTANTS = [
 
     ('a claim begins with the version of the claim before',
      'shm/record.c:zkl_record_begin',
-     '    cell->version = 0;\n', '', ('--rich', 20000)),
+     'offsetof(zkl_cell_t, state),\n                '
+     'offsetof(zkl_cell_t, path) - offsetof(zkl_cell_t, state));',
+     'offsetof(zkl_cell_t, renewals),\n                '
+     'offsetof(zkl_cell_t, path) - offsetof(zkl_cell_t, renewals));\n'
+     '    cell->ttl = 0;\n    cell->lease = 0;', ('--rich', 20000)),
 
     ('a claim is made durable with the renewals of its data as read first',
      'shm/record.c:zkl_record_cdata',
      '    cdata->renewals = (uint32_t) cell->renewals;\n', '', 2000),
 
     ('a write by a version that has changed is tried with the next',
-     'core/call.c:zkl_call_write',
-     '        op->version = call->version;\n',
-     '        op->version = call->version + (int32_t) call->tries;\n', 2000),
+     'core/call.c:zkl_call_claim_op',
+     'op->version = call->version;',
+     'op->version = call->version\n'
+     '        + (int32_t) (type == ZKL_OP_SET ? call->tries : 0);', 2000),
 
     ('reads are fresh without a write', 'zk/session.c:zkl_session_send',
      """        s->barrier = 1;
@@ -1079,11 +1077,9 @@ MUTANTS = [
 """, '', 6000),
 
     ('a claim with a key that queues again has no deadline',
-     'core/claim.c:zkl_claim_requeue',
-     """    if (claim->terms.keyed) {
-        zkl_record_keep(claim->cell, claim->ttl, claim->lease);
-    }
-""", '', 1000),
+     'core/claim.c:zkl_claim_note',
+     'if (claim->terms.keyed) {',
+     'if (claim->terms.keyed && claim->started == ngx_current_msec) {', 1000),
 
     ('after a write that was refused the next is not due at once',
      'zk/session.c:zkl_session_heard',
@@ -1134,15 +1130,15 @@ MUTANTS = [
 
     ('the entries of a gate that is owned are not listed again',
      'core/custody.c:zkl_custody_connected',
-     'if (gate->state == ZKL_GATE_READ || gate->state == ZKL_GATE_OWNED) {',
-     'if (gate->state == ZKL_GATE_READ) {', 12000),
+     'ngx_min(gate->state, ZKL_GATE_LIST)',
+     'gate->state == ZKL_GATE_READ ? ZKL_GATE_LIST : gate->state', 12000),
 
     ('a session counts before it owns the gate',
      'core/custody.c:zkl_custody_counts',
      'gate->state >= ZKL_GATE_LIST', 'gate->state >= ZKL_GATE_LOOK', 2000),
 
     ('an entry is made for a claim that is about to be entered',
-     'core/custody.c:zkl_gate_listed',
+     'core/custody.c:zkl_gate_check',
      'claim->lasting == ZKL_DURABLE && claim->replace == NULL', '1', 500),
 
     ('the entry of a claim that has become a reader is removed',
@@ -1150,19 +1146,19 @@ MUTANTS = [
      '} else if (op->rc == ZKL_NO_NODE) {', '} else if (0) {', 12000),
 
     ('a gate whose create got no answer is another session\'s',
-     'core/custody.c:zkl_gate_handler', '&& op->owner == key.id)', '&& 0)',
-     12000),
+     'core/custody.c:zkl_gate_handler',
+     'if (op->owner == worker->zone->own->key.id) {', 'if (0) {', 12000),
 
     ('the list of the gates is not tried again',
-     'core/custody.c:zkl_custody_sweep',
-     'if (worker->unlisted) {', 'if (0) {', 500),
+     'core/custody.c:zkl_custody_gates_handler',
+     'worker->unlisted = 1;\n        return;', 'return;', 500),
 
     ('the gates are listed without a watch',
-     'core/custody.c:zkl_custody_look', 'op->watch = 1;', '', 500),
+     'core/custody.c:zkl_custody_sweep', 'op->watch = 1;', '', 500),
 
     ('who waits for a gate is not told that it is owned',
      'core/custody.c:zkl_gate_handler',
-     'if (gate->state == ZKL_GATE_OWNED) {', 'if (0) {', 2000),
+     'if (zkl_gate_home(gate)) {', 'if (0) {', 2000),
 
     ('the data of a durable claim name no gate',
      'core/replace.c:zkl_replace_read_handler',
@@ -1171,9 +1167,6 @@ MUTANTS = [
     ('the data of a durable claim have the ttl of the acquire',
      'shm/record.c:zkl_record_durable',
      '    cdata->ttl = ngx_max(cdata->ttl, (int64_t) cell->ttl);\n', '', 2000),
-
-    ('a lease that is taken over has been counted here before',
-     'core/claim.c:zkl_claim_enter', 'claim->term = -1;', '', 500),
 
     ('a lease that is taken over has no timer',
      'core/claim.c:zkl_claim_took', 'zkl_claim_lease(claim);', '', 500),
@@ -1230,8 +1223,7 @@ MUTANTS = [
 
     ('the cells of a record that has moved stay with the slot',
      'shm/record.c:zkl_record_hand_over',
-     '(void) ngx_atomic_cmp_set(&from->map->owners[i], from->slot + 1, '
-     'to->slot + 1);', '', 500),
+     'map->starts[i] ? to->slot + 1 : 0', '0', 500),
 
     ('a renewal elsewhere gives an adopted lease a moment only',
      'core/claim.c:zkl_claim_secure', 'cdata->async ? 1 : 0', '1', 2000),
@@ -1241,7 +1233,7 @@ MUTANTS = [
      'return NGX_BUSY;', 'return NGX_OK;', 12000),
 
     ('an adopted claim is not read when the successor connects',
-     'core/claim.c:zkl_claim_connected',
+     'core/claim.c:zkl_claim_proceed',
      'case ZKL_TAKE:\n        zkl_claim_take(claim);\n        break;', '',
      2000),
 
@@ -1267,12 +1259,13 @@ MUTANTS = [
 
     ('a claim that had begun to end ends before it is deleted',
      'core/adopt.c:zkl_adopt_record',
-     '(!ended || record->seq == -1)', '1', ('--rich', 20000)),
+     '(ended && record->seq != -1)', '0', ('--rich', 20000)),
 
     ('an adopted claim is lost with the session of the successor',
-     'core/claim.c:zkl_claim_outlives',
+     'core/claim.c:zkl_claim_session_over',
      '            zkl_custody_leave(claim);\n',
-     '            return NGX_DECLINED;\n', 12000),
+     '            claim->lost = 1;\n            zkl_claim_done(claim);\n',
+     12000),
 
     # errands, and what the claim's worker does for calls
 
@@ -1283,17 +1276,17 @@ MUTANTS = [
 
     ('a place is used again while the sibling may reply',
      'shm/errand.c:zkl_errand_free',
-     'if (state == ZKL_ERRAND_REPLIED || zkl_layout_dead(place->sibling, 0)) {',
-     'if (1) {', ('--rich', 7000)),
+     'if (zkl_errand_over(place, &word)) {',
+     'if (zkl_errand_over(place, &word) || 1) {', ('--rich', 7000)),
 
     ('an errand that ends is still asked for',
      'core/call.c:zkl_call_take_back',
      '    call->worker->asked[n] = NULL;\n', '', 500),
 
     ('a place that a sibling may write to is taken over',
-     'shm/errand.c:zkl_errand_left',
-     'return zkl_layout_dead(place->sibling, 0);', 'return 1;',
-     ('--rich', 10000)),
+     'shm/errand.c:zkl_errand_place',
+     '&& zkl_errand_over(place, &word)))',
+     '&& (zkl_errand_over(place, &word) || 1)))', ('--rich', 10000)),
 
     ('a hold here forgets which hold elsewhere was counted',
      'shm/record.c:zkl_record_count',
@@ -1344,7 +1337,7 @@ MUTANTS = [
 
     ('a renewal gives a lease to a claim that has none',
      'core/claim.c:zkl_claim_renew',
-     'if (claim->bound && !claim->terms.leased) {', 'if (0) {', 500),
+     'if (claim->cell->bound && !claim->terms.leased) {', 'if (0) {', 500),
 
     ('who waits for a write is not told of the end',
      'core/claim.c:zkl_claim_done',

@@ -21,6 +21,7 @@ changed alike.
 Script is a process of an example's script, with all child processes.
 """
 
+import base64
 import itertools
 import os
 import re
@@ -29,7 +30,7 @@ import socket
 import subprocess
 import textwrap
 
-from lib.client import Connection
+from lib.client import Connection, lock_path
 from lib.gateway import TREE
 from lib.process import alive, as_from_a_terminal, free_port, wait_until
 
@@ -73,6 +74,11 @@ def codes(page, title):
                        r"|^(    \S.*\n(?:    .*\n|\n)*)",
                        text.split("\n## ")[0] + "\n")
     return [fenced or textwrap.dedent(indented) for fenced, indented in found]
+
+
+def basic(user, password):
+    credentials = base64.b64encode(("%s:%s" % (user, password)).encode())
+    return {"Authorization": "Basic " + credentials.decode()}
 
 
 def blocks(text):
@@ -160,6 +166,10 @@ class Example:
         response = wait_until(answer, what="a grant")
         assert response.status == 201, response
         return response
+
+    def release(self, name, response):
+        assert self.call("DELETE", lock_path(name), headers={
+            "Lock-Token": response.token}).status == 204
 
     def znode(self, path):
         """The path of a znode as the tests see it."""

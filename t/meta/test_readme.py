@@ -177,8 +177,8 @@ def test_outcomes():
 def problems():
     """(status, name) of each type in answer.c; status 0 is for all others."""
     statuses = dict(http_statuses(), **{"0": 0})
-    rows = re.findall(r'\{?\s*(NGX_HTTP_\w+|0),\s+ngx_string\("/problems/'
-                      r'([\w-]+)"\)', source("http/answer.c"))
+    rows = re.findall(r'\{?\s*(NGX_HTTP_\w+|0),\s+"/problems/([\w-]+)"',
+                      source("http/answer.c"))
     assert len(rows) == source("http/answer.c").count("/problems/")
     return [(statuses[status], name) for status, name in rows]
 
@@ -407,7 +407,7 @@ def test_events():
     text = section("## As long as a connection", "docs/calls.md")
     events, reasons = text.split("The reasons of `lost`:")
 
-    used = set(re.findall(r'stream_send\(stream,\s*"(\w+)"', stream))
+    used = set(re.findall(r'stream_open\(stream,\s*"(\w+)"', stream))
     assert used and set(words(events)) == used
 
     used = (set(re.findall(r'stream_lost\(stream,\s*"(\w+)"', stream))

@@ -393,7 +393,7 @@ next(world_t *world, zkl_verdict_e verdict, claim_t *waiter, claim_t *blocker)
     check(world, ahead == (blocker ? find(world, blocker) : NULL));
 
     if (first != NULL && verdict != ZKL_WATCH && verdict != ZKL_COMPLETE) {
-        check(world, zkl_view_conflict(&world->view, first)
+        check(world, (zkl_view_conflict(&world->view, first) != ZKL_NOTHING)
                      == (verdict == ZKL_VIEW_CONFLICT));
     }
 }
@@ -468,8 +468,13 @@ gather(world_t *world, const char *verb, int64_t seq, zkl_entry_t **found)
     entry = NULL;
 
     if (strcmp(verb, "told") == 0) {
-        while ((entry = zkl_view_watched(view, seq, entry)) != NULL) {
-            found[n++] = entry;
+        for (entry = view->alive.prev;
+             entry != &view->alive;
+             entry = entry->prev)
+        {
+            if (zkl_view_watched(view, seq, entry->mode, entry->who) == entry) {
+                found[n++] = entry;
+            }
         }
 
         return n;
@@ -481,9 +486,7 @@ gather(world_t *world, const char *verb, int64_t seq, zkl_entry_t **found)
         }
     }
 
-    /* of members, the view counts a claim that is about to be refused, too */
-
-    if (!all && (n == 0 || holders.mixes || holders.first != ZKL_MEMBER)) {
+    if (!all) {
         check(world, zkl_view_holders(view) == n);
     }
 
