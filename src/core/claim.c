@@ -1969,6 +1969,12 @@ zkl_claim_suspended(zkl_claim_t *claim)
 
     claim->tries = 0;
 
+    if (claim->lock->node) {
+        /* the watch reports a change only after the next requests are sent */
+
+        claim->watched = 0;
+    }
+
     if (claim->cell->bound && claim->state == ZKL_HELD
         && !(claim->told & ZKL_TOLD_ZOOKEEPER))
     {

@@ -39,6 +39,7 @@ typedef struct {
     gsim_solo_e                  state;
     gsim_process_t              *process;       /* that serves the client */
     zkl_claim_t                 *claim;         /* WAITS */
+    zkl_call_t                  *call;          /* RELEASES */
     zkl_token_t                  token;
     ngx_msec_t                   ttl;
     int                          once;
@@ -230,12 +231,20 @@ gsim_solo_event(void *data, uint64_t tag)
 
     gsim_at(gsim_now + GSIM_SOLO_STEP, gsim_solo_event, s, 0);
 
+    if (s->process != NULL && s->process->in_turn) {
+        /* time goes on within the turn in which the client acts */
+        return;
+    }
+
     if (s->state != GSIM_SOLO_IDLE
         && (s->process->state == GSIM_DEAD || s->process->ending))
     {
-        /* the lease that was told goes on */
+        /* the lease that was told goes on, and no answer is read any more */
+
+        s->call = NULL;
 
         if (s->state == GSIM_SOLO_WAITS) {
+            s->claim = NULL;
             s->state = GSIM_SOLO_IDLE;
             return;
         }
@@ -349,8 +358,13 @@ gsim_solo_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
 
     gsim_node_t  *node;
 
+    if (s->claim != claim) {
+        return;
+    }
+
     gsim_say("a client of the solo is answered: %d", outcome);
 
+    s->claim = NULL;
     s->state = GSIM_SOLO_IDLE;
 
     if (outcome == ZKL_GRANTED) {
@@ -430,7 +444,9 @@ gsim_solo_release(void *data)
     s->must = gsim_user_must(0) + GSIM_SOLO_SOON;
     s->state = GSIM_SOLO_RELEASES;
 
-    if (zkl_call_start(s->process->worker, &question) == NULL) {
+    s->call = zkl_call_start(s->process->worker, &question);
+
+    if (s->call == NULL) {
         s->state = GSIM_SOLO_HOLDS;
     }
 }
@@ -441,8 +457,13 @@ gsim_solo_told(zkl_call_t *call, zkl_answer_e answer)
 {
     gsim_solo_t *s = call->data;
 
+    if (s->call != call) {
+        return;
+    }
+
     gsim_say("a client of the solo is told: %d", answer);
 
+    s->call = NULL;
     s->state = (answer == ZKL_CALL_OK || answer == ZKL_CALL_GONE)
                ? GSIM_SOLO_IDLE : GSIM_SOLO_HOLDS;
 }
