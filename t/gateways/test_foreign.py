@@ -602,17 +602,24 @@ def test_container_is_reaped_and_made_anew(tmp_path, private_zookeeper,
             tree.wait_gone(gateway.znode("x"), SOON)
 
 
-def test_server_without_containers(private_zookeeper, start_gateway,
-                                   connect_tree):
-    """An old server refuses containers: the parents are persistent then."""
-    private_zookeeper.properties.append("-Dzookeeper.extendedTypesEnabled"
-                                        "=false")
-    private_zookeeper.start()
-    gateway = start_gateway(zookeeper=private_zookeeper)
-    response = gateway.hold("x")
-    gateway.release("x", response.token)
-    tree = connect_tree(private_zookeeper.address)
-    wait_until(lambda: tree.stat(gateway.root), SOON)
+def test_server_without_containers(start_gateway, start_proxy, zookeeper, tree,
+                                   root):
+    """An old server knows no containers: the parents are persistent then, and
+    a new worker's first locks, which are made at once, are made so, too.
+    """
+    tree.make(root)
+    proxy = start_proxy(zookeeper)
+    proxy.lack("createContainer")
+    gateway = start_gateway(servers=proxy.address, root=root, workers=1,
+                            wait_sessions=False)
+    gateway.wait_served()
+    proxy.delay = 0.1
+    waiters = {name: gateway.begin(name) for name in ("x", "y", "z")}
+    for name, waiter in waiters.items():
+        response = waiter.response(SOON)
+        grant(response, name)
+        gateway.release(name, response.token)
+    assert proxy.requests["createContainer"] == len(waiters)
 
 
 class Room:

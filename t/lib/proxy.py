@@ -17,6 +17,7 @@ an operation.  So the proxy can
     greet_late(s)   the answer to the next connection's first message is late
     fault(op, how)  break at the next request of a kind, in a chosen way
     cut_off(id)     a hole for one session alone, and for all its connections
+    lack(op)        the server does not know a kind of request from now on
 
     pass_on()       ends every mode and every cut
 
@@ -53,6 +54,8 @@ LAST = "last"               # passed on; the answer is the last: a hole
 
 ON_REQUEST = (LOSE, HALF, CUT)
 
+UNIMPLEMENTED = -6
+
 
 class Fault:
     """A break to come, at an operation or the first of several operations.
@@ -85,6 +88,7 @@ class Proxy:
         self.greeting = 0.0
         self.passing = 0            # answers, before they are kept
         self._cut_off = set()
+        self._lacks = set()
         self._links = set()
         self._tasks = set()
         self._server = None
@@ -107,6 +111,9 @@ class Proxy:
 
     def cut_off(self, session):
         self._cut_off = self._cut_off | {session}
+
+    def lack(self, operation):
+        self._lacks = self._lacks | {operation}
 
     def hole(self):
         self.mode = "hole"
@@ -204,6 +211,7 @@ class _Link:
         self.first_request = True
         self.first_reply = True
         self.awaited = {}           # xid -> the fault that the answer sets off
+        self.refused = set()        # xids of requests that are not known
 
     def cut(self):
         for writer in (self.client, self.server):
@@ -280,6 +288,8 @@ class _Link:
             self.first_request = False
         else:
             fault = self._note(frame)
+            if operation_of(frame) in self.proxy._lacks:
+                frame = self._refuse(frame)
 
         how = fault.how if fault is not None else None
         if how == HALF:
@@ -291,8 +301,8 @@ class _Link:
 
     def _note(self, frame):
         """Counts a request; returns the fault that the request sets off."""
-        xid, code = struct.unpack_from(">ii", frame, 4)
-        operation = OPERATIONS.get(code, str(code))
+        xid, = struct.unpack_from(">i", frame, 4)
+        operation = operation_of(frame)
         if operation == "multi" and is_barrier(frame):
             operation = "barrier"
         self.proxy.requests[operation] += 1
@@ -306,6 +316,13 @@ class _Link:
                 return fault
         return None
 
+    def _refuse(self, frame):
+        """A request of no effect instead, to refuse in the right order."""
+        xid, = struct.unpack_from(">i", frame, 4)
+        self.refused.add(xid)
+        exists = struct.pack(">iii", xid, 3, 1) + b"/" + struct.pack(">?", 0)
+        return struct.pack(">i", len(exists)) + exists
+
     async def _reply(self, frame):
         fault = None
         if self.first_reply:
@@ -314,8 +331,12 @@ class _Link:
             late, self.proxy.greeting = self.proxy.greeting, 0.0
             await asyncio.sleep(late)
         elif len(frame) >= 8:
-            fault = self.awaited.pop(struct.unpack_from(">i", frame, 4)[0],
-                                     None)
+            xid, = struct.unpack_from(">i", frame, 4)
+            fault = self.awaited.pop(xid, None)
+            if xid in self.refused:
+                self.refused.remove(xid)
+                frame = (struct.pack(">i", 16) + frame[4:16]
+                         + struct.pack(">i", UNIMPLEMENTED))
         if fault is not None and fault.how == SWALLOWED:
             fault.happened.set()
             return True
@@ -345,6 +366,11 @@ class _Link:
         fault.happened.set()
         self.cut()
         return False
+
+
+def operation_of(frame):
+    code, = struct.unpack_from(">i", frame, 8)
+    return OPERATIONS.get(code, str(code))
 
 
 def is_barrier(frame):
