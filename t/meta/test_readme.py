@@ -541,7 +541,9 @@ def test_every_page_is_named():
 
 
 def test_links():
-    """Every link within these pages leads to a page or heading."""
+    """Every link within these pages leads to a page or heading, and every link
+    by a name to a definition, which stands alone on its line.
+    """
     def anchor(title):
         title = re.sub(r"[^\w\- ]", "", title.lower())
         return title.replace(" ", "-")
@@ -555,6 +557,9 @@ def test_links():
                 os.path.dirname(page), path)) if path else page
             assert os.path.exists(os.path.join(TOP, path)), (page, link)
             assert not part or part in anchors[path], (page, link)
+        names = set(re.findall(r"\]\[(\w+(?:-\w+)*)\]", read(page)))
+        defined = re.findall(r"^\[([\w-]+)\]: \S+$", read(page), re.M)
+        assert names == set(defined), page
 
 
 def test_width():
