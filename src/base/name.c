@@ -64,7 +64,7 @@ static void zkl_name_token_check(uint8_t *check, const uint8_t *bytes,
     const char *path, size_t path_len);
 
 
-/* first the markers of a gateway's claims, in the order of the modes */
+/* a gateway's claim has the first marker of the claim's mode */
 
 static const zkl_marker_t  zkl_markers[] = {
     { "-lock-",    6, 0, ZKL_MUTEX },
@@ -312,10 +312,11 @@ zkl_name_path_check(const char *path, size_t len)
 size_t
 zkl_name_prefix_write(char *buf, const zkl_id_t *id, zkl_mode_t mode)
 {
-    char        *p, permits[ZKL_MARKER_SIZE];
-    size_t       i, n;
-    uint8_t      bytes[ZKL_ID_BYTES];
-    const char  *marker;
+    char                *p, permits[ZKL_MARKER_SIZE];
+    size_t               i, n;
+    uint8_t              bytes[ZKL_ID_BYTES];
+    const char          *marker;
+    const zkl_marker_t  *m;
 
     if (mode == ZKL_NODE) {
         return 0;
@@ -344,7 +345,11 @@ zkl_name_prefix_write(char *buf, const zkl_id_t *id, zkl_mode_t mode)
         marker = permits;
 
     } else {
-        marker = zkl_markers[mode].text;
+        for (m = zkl_markers; m->text != NULL && m->mode != mode; m++) {
+            /* void */
+        }
+
+        marker = m->text != NULL ? m->text : "";
     }
 
     n = strlen(marker);

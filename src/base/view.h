@@ -45,9 +45,10 @@
  *   granted only when every claim ahead is known (seq <= complete_through) and
  *   no live claim ahead blocks the claim.
  *
- * - Only the first waiting local claim needs a watch, on the nearest blocker
- *   ahead.  Claims ahead of the blocker, known or unknown, matter only when the
- *   blocker is gone.
+ * - In every mode a claim behind a claim that waits has to wait, too.  So only
+ *   the first waiting local claim is looked at, and needs a watch, on the
+ *   nearest blocker ahead.  Claims ahead of the blocker, known or unknown,
+ *   matter only when the blocker is gone.
  *
  * - A semaphore's claim is blocked while at least as many claims are ahead as
  *   there are permits.  So that number of the nearest claims is watched: the
