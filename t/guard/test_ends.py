@@ -1,6 +1,5 @@
 """The ends of guarded requests: an end of nginx or a worker, an outage."""
 
-import os
 import signal
 
 import pytest
@@ -34,12 +33,12 @@ def test_quit(guarded, backend, tree):
     """The request is served to the end, and the waiter is refused at once."""
     gateway = guarded()
     client, seen, waiter = contend(gateway, backend, tree)
-    with open(gateway.pid_file) as file:
-        os.kill(int(file.read()), signal.SIGQUIT)
+    gateway.process.send_signal(signal.SIGQUIT)
     refused(waiter)
     seen.answer(200, b"done\n")
     assert client.response(SOON).status == 200
     free(tree, gateway)
+    gateway.stop()
 
 
 def test_reload(guarded, backend, tree):
