@@ -95,7 +95,6 @@ static ngx_int_t zkl_claim_replace(zkl_claim_t *claim, zkl_replace_pt handler);
 static void zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_replaced(zkl_claim_t *claim, ngx_int_t rc);
-static void zkl_claim_downgraded(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_set_lasting(zkl_claim_t *claim, zkl_lasting_e lasting);
 static void zkl_claim_persists(zkl_claim_t *claim);
 static void zkl_claim_watch(zkl_claim_t *claim);
@@ -139,7 +138,6 @@ static void zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc);
 static void zkl_claim_tell_listeners(ngx_queue_t *listeners, zkl_rc_e rc);
 static void zkl_claim_stop(zkl_claim_t *claim);
 static void zkl_claim_stop_ops(zkl_claim_t *claim);
-static void zkl_claim_stop_replace(zkl_claim_t *claim);
 static void zkl_claim_missing(zkl_claim_t *claim);
 static void zkl_claim_recover(zkl_claim_t *claim);
 static void zkl_claim_found_handler(zkl_op_t *op);
@@ -291,7 +289,6 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
     claim->terms = acquire->terms;
     claim->terms.keyed = (acquire->key != NULL);
     claim->entry.mode = acquire->mode;
-    claim->named_mode = acquire->mode;
     claim->entry.seq = -1;
     claim->copied = -1;
     claim->handler = acquire->handler;
@@ -667,7 +664,7 @@ zkl_claim_op(zkl_claim_t *claim, zkl_op_e type, ngx_str_t *value,
     id = zkl_claim_id(claim);
 
     name.data = buf;
-    name.len = zkl_name_claim_write((char *) buf, &id, claim->named_mode,
+    name.len = zkl_name_claim_write((char *) buf, &id, claim->cell->was,
                                     claim->entry.seq);
 
     op = zkl_op_new(lock->worker->session, type, &lock->sn.str,
@@ -1899,7 +1896,7 @@ zkl_claim_proceed_held(zkl_claim_t *claim)
         return;
     }
 
-    if (claim->named_mode != claim->entry.mode) {
+    if (claim->cell->was != claim->entry.mode) {
 
         /* there was no memory for the downgrade, or ZooKeeper refused it */
 
@@ -2070,13 +2067,9 @@ zkl_claim_replace(zkl_claim_t *claim, zkl_replace_pt handler)
         return rc;
     }
 
-    claim->replace = zkl_replace(claim, 1, handler);
-
-    if (claim->replace == NULL) {
+    if (zkl_replace(claim, 1, handler) != NGX_OK) {
         return NGX_AGAIN;
     }
-
-    claim->term = zkl_custody_term(gate);
 
     if (claim->gate != gate) {
         zkl_custody_leave(claim);
@@ -2126,8 +2119,6 @@ zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
 
     lock = claim->lock;
 
-    claim->replace = NULL;
-
     if (rc == NGX_OK) {
         zkl_claim_persists(claim);
 
@@ -2176,7 +2167,7 @@ zkl_claim_replaced(zkl_claim_t *claim, ngx_int_t rc)
         return;
     }
 
-    if (rc == NGX_AGAIN && claim->named_mode != claim->entry.mode) {
+    if (rc == NGX_AGAIN && claim->cell->was != claim->entry.mode) {
 
         /*
          * ZooKeeper refuses the downgrade.  The sweep begins again; a read of
@@ -2407,11 +2398,10 @@ zkl_claim_take_handler(zkl_op_t *op)
         return;
     }
 
-    if (claim->named_mode != claim->entry.mode) {
+    if (claim->cell->was != claim->entry.mode) {
 
         /* the znode got the new name, or is gone */
 
-        claim->named_mode = claim->entry.mode;
         zkl_record_named(claim->cell);
         zkl_claim_take(claim);
         return;
@@ -2569,8 +2559,6 @@ zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 static void
 zkl_claim_secured(zkl_claim_t *claim, ngx_int_t rc)
 {
-    claim->replace = NULL;
-
     if (rc == NGX_ERROR) {
         ngx_log_error(NGX_LOG_WARN, claim->lock->worker->log, 0,
                       "ZooKeeper refuses to make a lease of \"%V\" durable: "
@@ -2630,7 +2618,7 @@ zkl_claim_renamed(zkl_claim_t *claim)
     zkl_zone_t  *zone;
 
     if (claim->lasting != ZKL_DURABLE
-        || (claim->named_mode != ZKL_MUTEX && claim->named_mode != ZKL_WRITE))
+        || (claim->cell->was != ZKL_MUTEX && claim->cell->was != ZKL_WRITE))
     {
         return NGX_DECLINED;
     }
@@ -2638,7 +2626,6 @@ zkl_claim_renamed(zkl_claim_t *claim)
     zone = claim->lock->worker->zone;
 
     claim->entry.mode = ZKL_READ;
-    claim->named_mode = ZKL_READ;
 
     zkl_record_downgrade(zone, claim->id.record);
     zkl_record_named(claim->cell);
@@ -2661,9 +2648,7 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
     /* each takeover counts one: more than this one is another session's */
 
     term = zkl_custody_term(claim->gate);
-    anew = (claim->term == -1 || term - (uint32_t) claim->term > 1);
-
-    claim->term = term;
+    anew = (claim->cell->term == 0 || term - claim->cell->term > 1);
 
     zkl_record_regain(claim->cell, cdata, anew, term);
     (void) zkl_record_renewed(claim->cell, version, cdata->renewals,
@@ -2689,7 +2674,7 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
         zkl_lock_list(lock);
     }
 
-    if (claim->named_mode != claim->entry.mode) {
+    if (claim->cell->was != claim->entry.mode) {
 
         /* the downgrade that the session did not finish begins again */
 
@@ -2736,7 +2721,7 @@ zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     }
 
     if (claim->state == ZKL_TAKE && claim->op == NULL
-        && claim->adoption == NULL && claim->named_mode == child->mode)
+        && claim->adoption == NULL && claim->cell->was == child->mode)
     {
         zkl_claim_take_read(claim, op);
 
@@ -2776,9 +2761,7 @@ zkl_claim_adopt(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
     }
 
     claim->adoption = adoption;
-    claim->named_mode = record->was;
     claim->said.ttl = record->ttl;
-    claim->term = record->term;
     claim->ending = (ending != 0);
     claim->doubtful = (ending != 0);
 
@@ -2848,10 +2831,8 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     claim->named = child->id.record;
     ngx_memcpy(claim->id.random, child->id.random, ZKL_RANDOM_LEN);
     claim->entry.mode = child->mode;
-    claim->named_mode = child->mode;
     claim->entry.seq = child->seq;
     claim->lasting = ZKL_DURABLE;
-    claim->term = -1;
     claim->single = 1;
     claim->state = ZKL_DONE;
 
@@ -2903,7 +2884,7 @@ zkl_claim_ungated(zkl_claim_t *claim)
             zkl_claim_yield(claim);
 
         } else if (claim->replace != NULL) {
-            zkl_claim_stop_replace(claim);
+            zkl_replace_free(claim);
             zkl_custody_leave(claim);
             zkl_claim_take(claim);
         }
@@ -2916,7 +2897,7 @@ zkl_claim_ungated(zkl_claim_t *claim)
     zkl_custody_leave(claim);
 
     if (claim->lock->converting == claim) {
-        zkl_claim_stop_replace(claim);
+        zkl_replace_free(claim);
         claim->lock->converting = NULL;
 
         if (claim->ending) {
@@ -3641,14 +3622,9 @@ void
 zkl_claim_downgrade(zkl_claim_t *claim)
 {
     if (claim->state != ZKL_HELD || claim->replace != NULL
-        || (claim->named_mode != ZKL_MUTEX
-            && claim->named_mode != ZKL_WRITE))
+        || (claim->cell->was != ZKL_MUTEX && claim->cell->was != ZKL_WRITE)
+        || zkl_replace(claim, 0, zkl_claim_replaced) != NGX_OK)
     {
-        return;
-    }
-
-    claim->replace = zkl_replace(claim, 0, zkl_claim_downgraded);
-    if (claim->replace == NULL) {
         return;
     }
 
@@ -3657,19 +3633,6 @@ zkl_claim_downgrade(zkl_claim_t *claim)
     claim->entry.mode = ZKL_READ;
 
     zkl_lock_post(claim->lock);
-}
-
-
-static void
-zkl_claim_downgraded(zkl_claim_t *claim, ngx_int_t rc)
-{
-    claim->replace = NULL;
-
-    if (rc != NGX_AGAIN) {
-        claim->named_mode = claim->entry.mode;
-    }
-
-    zkl_claim_replaced(claim, rc);
 }
 
 
@@ -3996,7 +3959,10 @@ zkl_claim_stop(zkl_claim_t *claim)
 }
 
 
-/* Stops the timer, and forgets all that is under way. */
+/*
+ * Stops the timer, and forgets all that is under way.  The znode's name is
+ * found by a read, if the replacement was under way.
+ */
 
 static void
 zkl_claim_stop_ops(zkl_claim_t *claim)
@@ -4006,19 +3972,7 @@ zkl_claim_stop_ops(zkl_claim_t *claim)
     }
 
     zkl_claim_forget_op(claim);
-    zkl_claim_stop_replace(claim);
-}
-
-
-/* The znode's name is found by a read, if the replacement was under way. */
-
-static void
-zkl_claim_stop_replace(zkl_claim_t *claim)
-{
-    if (claim->replace != NULL) {
-        zkl_replace_free(claim->replace);
-        claim->replace = NULL;
-    }
+    zkl_replace_free(claim);
 }
 
 
@@ -4346,7 +4300,7 @@ zkl_claim_session_over(zkl_claim_t *claim)
 
         claim->watched = 0;
 
-        zkl_claim_stop_replace(claim);
+        zkl_replace_free(claim);
 
         if (claim->adoption != NULL) {
             zkl_custody_leave(claim);

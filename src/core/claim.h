@@ -270,17 +270,12 @@ struct zkl_claim_s {
     ngx_str_node_t                     sn;          /* worker->renumbered, if
                                                        named is another record
                                                        than the claim has */
-    zkl_mode_t                         named_mode;  /* the mode in the znode's
-                                                       name */
     zkl_gate_t                        *gate;        /* below which the lease is,
                                                        or is about to be,
                                                        entered; or NULL */
     ngx_queue_t                        custody;     /* gate's claims */
     zkl_adoption_t                    *adoption;    /* whose slot has the
                                                        record, or NULL */
-    int64_t                            term;        /* takeovers of the gate,
-                                                       when this gateway counted
-                                                       the lease; -1: never */
     int64_t                            czxid;       /* 0: not known yet */
     int64_t                            copied;      /* in RECOVER: znodes with
                                                        the claim's id up to this

@@ -469,7 +469,7 @@ zkl_custody_entry(zkl_claim_t *claim, ngx_str_t *cdata)
 
     p = ngx_cpymem(text, path->data, path->len);
     *p++ = LF;
-    p += zkl_name_claim_write((char *) p, &id, claim->named_mode,
+    p += zkl_name_claim_write((char *) p, &id, claim->cell->was,
                               claim->entry.seq);
     *p++ = LF;
     p = ngx_cpymem(p, cdata->data, cdata->len);
@@ -779,7 +779,7 @@ zkl_gate_tell(zkl_gate_t *gate, void (*tell)(zkl_claim_t *claim))
 static void
 zkl_gate_anew(zkl_claim_t *claim)
 {
-    claim->term = -1;
+    zkl_record_uncounted(claim->cell);
 }
 
 

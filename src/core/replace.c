@@ -54,7 +54,7 @@ static ngx_str_t zkl_replace_name(zkl_replace_t *replace, ngx_uint_t new,
     u_char *buf);
 
 
-zkl_replace_t *
+ngx_int_t
 zkl_replace(zkl_claim_t *claim, ngx_uint_t durable, zkl_replace_pt handler)
 {
     zkl_worker_t   *worker;
@@ -64,8 +64,10 @@ zkl_replace(zkl_claim_t *claim, ngx_uint_t durable, zkl_replace_pt handler)
 
     replace = ngx_calloc(sizeof(zkl_replace_t), worker->log);
     if (replace == NULL) {
-        return NULL;
+        return NGX_ERROR;
     }
+
+    claim->replace = replace;
 
     replace->claim = claim;
     replace->handler = handler;
@@ -77,7 +79,7 @@ zkl_replace(zkl_claim_t *claim, ngx_uint_t durable, zkl_replace_pt handler)
 
     zkl_replace_again(replace);
 
-    return replace;
+    return NGX_OK;
 }
 
 
@@ -93,13 +95,22 @@ zkl_replace_again(zkl_replace_t *replace)
 
 
 void
-zkl_replace_free(zkl_replace_t *replace)
+zkl_replace_free(zkl_claim_t *claim)
 {
+    zkl_replace_t  *replace;
+
+    replace = claim->replace;
+
+    if (replace == NULL) {
+        return;
+    }
+
     if (replace->op != NULL) {
         replace->op->handler = NULL;
     }
 
     ngx_free(replace);
+    claim->replace = NULL;
 }
 
 
@@ -206,7 +217,7 @@ zkl_replace_read_handler(zkl_op_t *op)
     }
 
     if (replace->durable) {
-        zkl_record_durable(claim->cell, &cdata, (uint32_t) claim->term);
+        zkl_record_durable(claim->cell, &cdata, zkl_custody_term(claim->gate));
 
         cdata.gate_len = ZKL_GATE_LEN;
         ngx_memcpy(cdata.gate, zkl_custody_name(claim->gate), ZKL_GATE_LEN);
@@ -409,7 +420,7 @@ zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc)
         zkl_record_named(claim->cell);
     }
 
-    ngx_free(replace);
+    zkl_replace_free(claim);
 
     handler(claim, rc);
 }
@@ -426,7 +437,7 @@ zkl_replace_name(zkl_replace_t *replace, ngx_uint_t new, u_char *buf)
     zkl_claim_t  *claim;
 
     claim = replace->claim;
-    mode = (new && !replace->durable) ? ZKL_READ : claim->named_mode;
+    mode = (new && !replace->durable) ? ZKL_READ : claim->cell->was;
     id = zkl_claim_id(claim);
 
     name.data = buf;

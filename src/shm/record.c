@@ -761,7 +761,6 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
     copy->seq = cell->seq;
     copy->czxid = cell->czxid;
     copy->was = cell->was;
-    copy->term = cell->term;
     copy->named = cell->named;
     copy->renewals = (uint32_t) cell->renewals;
     copy->holds = cell->holds & ZKL_HOLDS;
@@ -993,6 +992,13 @@ zkl_record_counted(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 
     return cell->remote == remote && cell->holds >> ZKL_HOLDS_BITS
                                      == (remote & ZKL_HOLDS);
+}
+
+
+void
+zkl_record_uncounted(zkl_cell_t *cell)
+{
+    cell->term = 0;
 }
 
 

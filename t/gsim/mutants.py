@@ -1111,7 +1111,7 @@ MUTANTS = [
     ('a downgrade that there is no memory for is not begun again',
      'core/claim.c:zkl_claim_took',
      'zkl_claim_downgrade(claim);',
-     'claim->entry.mode = claim->named_mode;\n        '
+     'claim->entry.mode = claim->cell->was;\n        '
      'zkl_claim_downgrade(claim);', ('--rich --shortage', 12000)),
 
     ('the delete of an entry that was not sent is forgotten',
@@ -1190,9 +1190,9 @@ MUTANTS = [
 
     ('an adopted claim counts as settled while it is made durable',
      'core/claim.c:zkl_claim_replace',
-     'claim->term = zkl_custody_term(gate);',
-     'claim->term = zkl_custody_term(gate);\n'
-     '            zkl_claim_settled(claim);', 500),
+     'if (claim->gate != gate) {',
+     'zkl_claim_settled(claim);\n\n'
+     '    if (claim->gate != gate) {', 500),
 
     ('an adopted claim that is durable is never settled',
      'core/claim.c:zkl_claim_take_read', 'zkl_claim_settled(claim);', '',
@@ -1246,7 +1246,8 @@ MUTANTS = [
      12000),
 
     ('a downgrade that a dead worker began is taken for done',
-     'core/claim.c:zkl_claim_adopt', 'claim->named_mode = record->was;', '',
+     'core/claim.c:zkl_claim_adopt', 'claim->said.ttl = record->ttl;',
+     'claim->said.ttl = record->ttl;\n    zkl_record_named(claim->cell);',
      ('--rich --shortage', 12000)),
 
     ('an adopted session is left when no claim needs it',
