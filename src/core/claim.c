@@ -85,7 +85,6 @@ static ngx_uint_t zkl_claim_timed(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_limited(zkl_claim_t *claim);
 static void zkl_claim_expire(zkl_claim_t *claim);
 static void zkl_claim_note_expired(zkl_claim_t *claim);
-static void zkl_claim_expire_handler(zkl_op_t *op);
 static void zkl_claim_vanished(zkl_claim_t *claim);
 static void zkl_claim_proceed_held(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_lasts(zkl_claim_t *claim);
@@ -106,7 +105,6 @@ static void zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op);
 static void zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version);
 static void zkl_claim_secured(zkl_claim_t *claim, ngx_int_t rc);
-static void zkl_claim_take_expired(zkl_op_t *op);
 static void zkl_claim_settled(zkl_claim_t *claim);
 static ngx_int_t zkl_claim_renamed(zkl_claim_t *claim);
 static void zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata,
@@ -130,9 +128,7 @@ static void zkl_claim_rewrite_handler(zkl_op_t *op);
 static void zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather);
-static void zkl_claim_send_delete(zkl_claim_t *claim, int32_t version,
-    ngx_uint_t gather, zkl_op_pt handler);
-static void zkl_claim_look_handler(zkl_op_t *op);
+static void zkl_claim_send_delete(zkl_claim_t *claim, ngx_uint_t gather);
 static void zkl_claim_delete_handler(zkl_op_t *op);
 static void zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc);
 static void zkl_claim_tell_listeners(ngx_queue_t *listeners, zkl_rc_e rc);
@@ -1731,11 +1727,9 @@ zkl_claim_limited(zkl_claim_t *claim)
 static void
 zkl_claim_expire(zkl_claim_t *claim)
 {
-    zkl_session_t  *session;
-
-    session = claim->lock->worker->session;
-
-    if (claim->op != NULL || !zkl_session_connected(session)) {
+    if (claim->op != NULL
+        || !zkl_session_connected(claim->lock->worker->session))
+    {
         return;
     }
 
@@ -1747,8 +1741,7 @@ zkl_claim_expire(zkl_claim_t *claim)
         return;
     }
 
-    zkl_claim_send_delete(claim, (int32_t) claim->cell->version,
-                          !claim->lock->node, zkl_claim_expire_handler);
+    zkl_claim_send_delete(claim, 1);
 }
 
 
@@ -1763,52 +1756,37 @@ zkl_claim_note_expired(zkl_claim_t *claim)
 }
 
 
-static void
-zkl_claim_expire_handler(zkl_op_t *op)
-{
-    zkl_claim_t  *claim;
-
-    claim = op->data;
-    claim->op = NULL;
-
-    switch (op->rc) {
-
-    case ZKL_OK:
-    case ZKL_NO_NODE:
-        zkl_claim_vanished(claim);
-        break;
-
-    case ZKL_CHANGED:
-        zkl_claim_reread(claim, claim->watched);
-        break;
-
-    case ZKL_NO_AUTH:
-    case ZKL_REFUSED:
-        zkl_claim_denied(claim, op->rc);
-        break;
-
-    default:
-        break;
-    }
-}
-
-
-/* The znode of a claim in HELD or EXPIRING is gone. */
+/* The znode of a claim from HELD on is gone. */
 
 static void
 zkl_claim_vanished(zkl_claim_t *claim)
 {
-    if (claim->state == ZKL_EXPIRING) {
-        zkl_claim_note_expired(claim);
-        zkl_claim_tell(claim, ZKL_EVENT_LOST, "lease");
+    switch (claim->state) {
 
-    } else {
+    case ZKL_HELD:
         ngx_log_error(NGX_LOG_INFO, claim->lock->worker->log, 0,
                       "a held claim of \"%V\" was deleted by somebody else",
                       &claim->lock->sn.str);
 
         claim->lost = 1;
         zkl_claim_tell(claim, ZKL_EVENT_LOST, "deleted");
+        break;
+
+    case ZKL_TAKE:
+        ngx_log_error(NGX_LOG_INFO, claim->lock->worker->log, 0,
+                      "a lease of \"%V\" is over", &claim->lock->sn.str);
+
+        claim->lost = 1;
+
+        /* fall through */
+
+    case ZKL_EXPIRING:
+        zkl_claim_note_expired(claim);
+        zkl_claim_tell(claim, ZKL_EVENT_LOST, "lease");
+        break;
+
+    default: /* ZKL_DELETE */
+        break;
     }
 
     zkl_claim_done(claim);
@@ -2546,7 +2524,7 @@ zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 
     if (lease == 0 || !zkl_ahead(lease)) {
         zkl_record_close(claim->cell);
-        zkl_claim_send_delete(claim, version, 0, zkl_claim_take_expired);
+        zkl_claim_send_delete(claim, 0);
         return;
     }
 
@@ -2571,25 +2549,6 @@ zkl_claim_secured(zkl_claim_t *claim, ngx_int_t rc)
 
     if (rc != NGX_AGAIN) {
         zkl_claim_take(claim);
-    }
-}
-
-
-static void
-zkl_claim_take_expired(zkl_op_t *op)
-{
-    zkl_claim_t  *claim;
-
-    claim = op->data;
-    claim->op = NULL;
-
-    if (op->rc == ZKL_OK) {
-        ngx_log_error(NGX_LOG_INFO, claim->lock->worker->log, 0,
-                      "a lease of \"%V\" is over", &claim->lock->sn.str);
-
-        claim->lost = 1;
-        zkl_claim_note_expired(claim);
-        zkl_claim_done(claim);
     }
 }
 
@@ -3336,8 +3295,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
         zkl_claim_renewed(claim);
 
     } else if (claim->state == ZKL_EXPIRING) {
-        zkl_claim_send_delete(claim, op->version, !claim->lock->node,
-                              zkl_claim_expire_handler);
+        zkl_claim_send_delete(claim, 1);
 
     } else if (claim->changed) {
         zkl_claim_reread(claim, claim->watched);
@@ -3744,69 +3702,49 @@ zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather)
         ngx_del_timer(&claim->timer);
     }
 
-    if (!claim->lock->node) {
-        zkl_claim_send_delete(claim, -1, gather, zkl_claim_delete_handler);
-        return;
-    }
-
-    if (claim->watched) {
-        zkl_claim_send_delete(claim, (int32_t) claim->cell->version, 0,
-                              zkl_claim_delete_handler);
+    if (!claim->lock->node || claim->watched) {
+        zkl_claim_send_delete(claim, gather);
         return;
     }
 
     /* the znode may be another claim's by now */
 
-    op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_look_handler);
+    op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_delete_handler);
     if (op != NULL) {
         zkl_session_send(op);
     }
 }
 
 
-/* Sends a delete of the znode, which is the claim's; version -1: of any. */
+/*
+ * Sends a delete of the znode: in DELETE whatever the data, else, and of a
+ * one-node lock, which may be another claim's by now, of the version that was
+ * read last.
+ */
 
 static void
-zkl_claim_send_delete(zkl_claim_t *claim, int32_t version, ngx_uint_t gather,
-    zkl_op_pt handler)
+zkl_claim_send_delete(zkl_claim_t *claim, ngx_uint_t gather)
 {
-    zkl_op_t  *op;
+    zkl_op_t    *op;
+    ngx_uint_t   any;
 
-    op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL, handler);
+    op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL, zkl_claim_delete_handler);
     if (op == NULL) {
         return;
     }
 
-    op->version = version;
-    op->gather = gather;
-    op->deferrable = (claim->state == ZKL_DELETE && !claim->lock->node
-                      && zkl_lock_queue_long(claim->lock, claim->entry.mode,
-                                             &claim->entry));
+    any = (claim->state == ZKL_DELETE && !claim->lock->node);
+
+    op->version = any ? -1 : (int32_t) claim->cell->version;
+    op->gather = gather && !claim->lock->node;
+    op->deferrable = any && zkl_lock_queue_long(claim->lock, claim->entry.mode,
+                                                &claim->entry);
 
     zkl_session_send(op);
 }
 
 
-/* Deletes the znode that was read, if the znode is the claim's. */
-
-static void
-zkl_claim_look_handler(zkl_op_t *op)
-{
-    zkl_claim_t  *claim;
-
-    claim = op->data;
-
-    zkl_node_check(claim, op);
-
-    if (op->rc != ZKL_OK) {
-        zkl_claim_delete_handler(op);
-        return;
-    }
-
-    claim->op = NULL;
-    zkl_claim_send_delete(claim, op->version, 0, zkl_claim_delete_handler);
-}
-
+/* Of a delete in DELETE, EXPIRING or TAKE, and of the read before a delete. */
 
 static void
 zkl_claim_delete_handler(zkl_op_t *op)
@@ -3816,36 +3754,73 @@ zkl_claim_delete_handler(zkl_op_t *op)
     claim = op->data;
     claim->op = NULL;
 
-    if (op->rc == ZKL_NO_NODE && zkl_claim_renamed(claim) == NGX_OK) {
-        zkl_claim_delete(claim, 0);
-        return;
+    if (op->type == ZKL_OP_GET) {
+        zkl_node_check(claim, op);
+
+        if (op->rc == ZKL_OK) {
+            (void) zkl_record_renewed(claim->cell, op->version, 0, 0, 0, 0);
+            zkl_claim_send_delete(claim, 0);
+            return;
+        }
     }
 
-    if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE) {
+    if (claim->state == ZKL_DELETE) {
+        claim->doubtful |= (op->rc == ZKL_UNKNOWN);
+        claim->watched = 0;
+    }
 
-        /* another client was first to delete the znode */
+    switch (op->rc) {
 
-        if (op->rc == ZKL_NO_NODE && !claim->doubtful) {
-            claim->lost = 1;
+    case ZKL_NO_NODE:
+
+        /* another client was first to delete the znode, or to rename it */
+
+        if (claim->state == ZKL_TAKE) {
+            /* the next read tells */
+            break;
         }
 
-        zkl_claim_done(claim);
-        return;
-    }
+        if (claim->state == ZKL_DELETE) {
 
-    claim->doubtful |= (op->rc == ZKL_UNKNOWN);
-    claim->watched = 0;
+            if (zkl_claim_renamed(claim) == NGX_OK) {
+                zkl_claim_delete(claim, 0);
+                break;
+            }
 
-    if (op->rc == ZKL_CHANGED) {
+            claim->lost |= !claim->doubtful;
+        }
 
-        /* the worker reads the znode again, and deletes the new version */
+        /* fall through */
 
-        zkl_claim_delete(claim, 0);
-        return;
-    }
+    case ZKL_OK:
+        zkl_claim_vanished(claim);
+        break;
 
-    if (op->rc == ZKL_NO_AUTH || op->rc == ZKL_REFUSED) {
-        zkl_claim_denied(claim, op->rc);
+    case ZKL_CHANGED:
+
+        if (claim->state == ZKL_EXPIRING) {
+            zkl_claim_reread(claim, claim->watched);
+
+        } else if (claim->state == ZKL_DELETE) {
+
+            /* the worker reads the znode again, and deletes the new version */
+
+            zkl_claim_delete(claim, 0);
+        }
+
+        break;
+
+    case ZKL_NO_AUTH:
+    case ZKL_REFUSED:
+
+        if (claim->state != ZKL_TAKE) {
+            zkl_claim_denied(claim, op->rc);
+        }
+
+        break;
+
+    default:
+        break;
     }
 }
 

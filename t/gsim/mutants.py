@@ -165,9 +165,9 @@ MUTANTS = [
      'zkl_claim_end(claim, outcome);', 'claim->ttl = 1000000;', 2000),
 
     ('a lease ends though another gateway renewed it',
-     'core/claim.c:zkl_claim_expire',
-     'zkl_claim_send_delete(claim, (int32_t) claim->cell->version,',
-     'zkl_claim_send_delete(claim, -1,', 2000),
+     'core/claim.c:zkl_claim_send_delete',
+     'any = (claim->state == ZKL_DELETE',
+     'any = (claim->state != ZKL_TAKE', 2000),
 
     ('the living are adopted', 'shm/zone.c',
      '            || !zkl_layout_dead(keeper, 0)\n', '', 2000),
@@ -385,14 +385,14 @@ MUTANTS = [
      ('--node', 1000)),
 
     ('a one-node claim is deleted whatever the version',
-     'core/claim.c:zkl_claim_delete',
-     'zkl_claim_send_delete(claim, (int32_t) claim->cell->version, 0,',
-     'zkl_claim_send_delete(claim, -1, 0,',
+     'core/claim.c:zkl_claim_send_delete',
+     'any ? -1',
+     '(claim->state == ZKL_DELETE) ? -1',
      ('--node', 4000)),
 
     ('a one-node claim that is not watched is deleted without a look',
      'core/claim.c:zkl_claim_delete',
-     'if (claim->watched) {',
+     'if (!claim->lock->node || claim->watched) {',
      'if (1) {',
      ('--node', 1000)),
 
@@ -508,8 +508,8 @@ MUTANTS = [
 
     ('a doubtful delete was that of another gateway',
      'core/claim.c',
-     'ZKL_NO_NODE && !claim->doubtful)',
-     'ZKL_NO_NODE)',
+     'claim->lost |= !claim->doubtful;',
+     'claim->lost = 1;',
      4000),
 
     ('a dead worker has not released',
@@ -658,9 +658,8 @@ MUTANTS = [
 
     ('a claim is forgotten when its delete gets no answer',
      'core/claim.c:zkl_claim_delete_handler',
-     'if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE) {',
-     'if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE\n'
-     '        || op->rc == ZKL_UNSENT)\n    {', 1000),
+     'case ZKL_OK:\n',
+     'case ZKL_OK:\n    case ZKL_UNSENT:\n', 1000),
 
     ('a create without an answer did not happen',
      'core/claim.c:zkl_claim_create_handler',
@@ -833,9 +832,9 @@ MUTANTS = [
      'claim->doubtful = 1;', 60000),
 
     ('a claim that is shared meanwhile is taken for gone',
-     'core/claim.c',
-     '&& zkl_claim_renamed(claim) == NGX_OK)',
-     '&& 0)', ('--rich', 60000)),
+     'core/claim.c:zkl_claim_delete_handler',
+     'if (zkl_claim_renamed(claim) == NGX_OK) {',
+     'if (0) {', ('--rich', 60000)),
 
     ('a call is answered from a lease that another gateway has taken over',
      'core/call.c',
