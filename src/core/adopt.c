@@ -27,21 +27,6 @@
 #define ZKL_ADOPT_AGAIN               5000
 
 
-struct zkl_adoption_s {
-    ngx_queue_t                        queue;   /* worker->adoptions */
-    zkl_worker_t                      *worker;
-    zkl_zone_t                        *zone;
-    zkl_session_t                     *session; /* NULL: not open yet */
-    ngx_uint_t                         nclaims; /* that may need the session */
-    ngx_msec_t                         tried;   /* when the records were read */
-    ngx_event_t                        over;    /* closes the session */
-
-    unsigned                           ended:1; /* the session is over */
-    unsigned                           failed:1;    /* a lease has no claim
-                                                       yet */
-};
-
-
 static void zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path);
 static void zkl_adopt_answered(void *data, ngx_uint_t write, ngx_uint_t n,
     ngx_msec_int_t time);
@@ -244,13 +229,6 @@ zkl_adopt_has(zkl_worker_t *worker, int64_t session)
     }
 
     return 0;
-}
-
-
-ngx_uint_t
-zkl_adopt_ended(zkl_adoption_t *adoption)
-{
-    return adoption->ended;
 }
 
 

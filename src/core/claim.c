@@ -2391,8 +2391,7 @@ zkl_claim_take_handler(zkl_op_t *op)
     }
 
     if (zkl_zone_behind(worker->zone)
-        || (claim->adoption != NULL
-            && zkl_adopt_ended(claim->adoption)))
+        || (claim->adoption != NULL && claim->adoption->ended))
     {
         zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
     }
@@ -2476,8 +2475,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
     zkl_claim_persists(claim);
 
     if (claim->gate != NULL && cdata.gate_len == ZKL_GATE_LEN
-        && ngx_memcmp(cdata.gate, zkl_custody_name(claim->gate), ZKL_GATE_LEN)
-           != 0)
+        && ngx_memcmp(cdata.gate, claim->gate->name.data, ZKL_GATE_LEN) != 0)
     {
         /* the dead worker has made the claim durable, below its own gate */
 
@@ -2606,7 +2604,7 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 
     /* each takeover counts one: more than this one is another session's */
 
-    term = zkl_custody_term(claim->gate);
+    term = claim->gate->term;
     anew = (claim->cell->term == 0 || term - claim->cell->term > 1);
 
     zkl_record_regain(claim->cell, cdata, anew, term);
@@ -3316,7 +3314,7 @@ zkl_claim_cdata(zkl_claim_t *claim, zkl_claim_data_t *cdata)
 
     if (claim->lasting == ZKL_DURABLE && claim->gate != NULL) {
         cdata->gate_len = ZKL_GATE_LEN;
-        ngx_memcpy(cdata->gate, zkl_custody_name(claim->gate), ZKL_GATE_LEN);
+        ngx_memcpy(cdata->gate, claim->gate->name.data, ZKL_GATE_LEN);
     }
 }
 

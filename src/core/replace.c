@@ -191,7 +191,7 @@ zkl_replace_read_handler(zkl_op_t *op)
 
         zkl_replace_done(replace, cdata.gate_len != ZKL_GATE_LEN
                                   || ngx_memcmp(cdata.gate,
-                                                zkl_custody_name(claim->gate),
+                                                claim->gate->name.data,
                                                 ZKL_GATE_LEN) == 0
                                   ? NGX_OK : NGX_BUSY);
         return;
@@ -217,10 +217,10 @@ zkl_replace_read_handler(zkl_op_t *op)
     }
 
     if (replace->durable) {
-        zkl_record_durable(claim->cell, &cdata, zkl_custody_term(claim->gate));
+        zkl_record_durable(claim->cell, &cdata, claim->gate->term);
 
         cdata.gate_len = ZKL_GATE_LEN;
-        ngx_memcpy(cdata.gate, zkl_custody_name(claim->gate), ZKL_GATE_LEN);
+        ngx_memcpy(cdata.gate, claim->gate->name.data, ZKL_GATE_LEN);
 
     } else if (ngx_strcmp(cdata.want, "shared") == 0) {
         cdata.want_len = 0;
