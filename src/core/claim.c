@@ -433,6 +433,21 @@ zkl_claim_id(zkl_claim_t *claim)
 }
 
 
+ngx_str_t
+zkl_claim_name(zkl_claim_t *claim, zkl_mode_t mode, u_char *buf)
+{
+    zkl_id_t   id;
+    ngx_str_t  name;
+
+    id = zkl_claim_id(claim);
+
+    name.data = buf;
+    name.len = zkl_name_claim_write((char *) buf, &id, mode, claim->entry.seq);
+
+    return name;
+}
+
+
 int64_t
 zkl_fencing_token(int64_t czxid, ngx_uint_t index)
 {
@@ -652,21 +667,14 @@ zkl_claim_op(zkl_claim_t *claim, zkl_op_e type, ngx_str_t *value,
 {
     u_char       buf[ZKL_CLAIM_MAX];
     ngx_str_t    name;
-    zkl_id_t     id;
     zkl_op_t    *op;
     zkl_lock_t  *lock;
 
     lock = claim->lock;
-    id = zkl_claim_id(claim);
-
-    name.data = buf;
-    name.len = zkl_name_claim_write((char *) buf, &id, claim->cell->was,
-                                    claim->entry.seq);
+    name = zkl_claim_name(claim, claim->cell->was, buf);
 
     op = zkl_op_new(lock->worker->session, type, &lock->sn.str,
-                    type == ZKL_OP_LIST ? NULL
-                                        : &name,
-                    value);
+                    type == ZKL_OP_LIST ? NULL : &name, value);
     if (op == NULL) {
         return NULL;
     }

@@ -393,20 +393,17 @@ zkl_custody_entry(zkl_claim_t *claim, ngx_str_t *cdata)
     u_char      leaf[ZKL_ENTRY_LEN];
     u_char      text[ZKL_PATH_MAX + 1 + ZKL_CLAIM_MAX + 1
                      + ZKL_CLAIM_DATA_MAX];
-    zkl_id_t    id;
     ngx_str_t   entry, value, *path;
 
     path = &claim->lock->sn.str;
-    id = zkl_claim_id(claim);
 
-    zkl_gate_entry(id, leaf);
+    zkl_gate_entry(zkl_claim_id(claim), leaf);
     entry.data = leaf;
     entry.len = ZKL_ENTRY_LEN;
 
     p = ngx_cpymem(text, path->data, path->len);
     *p++ = LF;
-    p += zkl_name_claim_write((char *) p, &id, claim->cell->was,
-                              claim->entry.seq);
+    p += zkl_claim_name(claim, claim->cell->was, p).len;
     *p++ = LF;
     p = ngx_cpymem(p, cdata->data, cdata->len);
 

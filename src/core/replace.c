@@ -50,8 +50,6 @@ static void zkl_replace_failed(zkl_replace_t *replace, zkl_op_t *op);
 static void zkl_replace_send(zkl_replace_t *replace, zkl_op_t *op,
     zkl_op_pt handler);
 static void zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc);
-static ngx_str_t zkl_replace_name(zkl_replace_t *replace, ngx_uint_t new,
-    u_char *buf);
 
 
 ngx_int_t
@@ -114,17 +112,22 @@ zkl_replace_free(zkl_claim_t *claim)
 }
 
 
-/* Reads the znode with the claim's name or, to see if it is there, the new. */
+/*
+ * Reads the znode with the claim's name or, to see if it is there, the znode of
+ * the reader.
+ */
 
 static void
 zkl_replace_read(zkl_replace_t *replace, ngx_uint_t new)
 {
-    u_char       buf[ZKL_CLAIM_MAX];
-    ngx_str_t    name;
-    zkl_lock_t  *lock;
+    u_char        buf[ZKL_CLAIM_MAX];
+    ngx_str_t     name;
+    zkl_lock_t   *lock;
+    zkl_claim_t  *claim;
 
-    lock = replace->claim->lock;
-    name = zkl_replace_name(replace, new, buf);
+    claim = replace->claim;
+    lock = claim->lock;
+    name = zkl_claim_name(claim, new ? ZKL_READ : claim->cell->was, buf);
 
     replace->new = new;
 
@@ -283,11 +286,13 @@ zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent)
     ngx_str_t     from, to, cdata;
     zkl_op_t     *rename, *entry;
     zkl_lock_t   *lock;
+    zkl_claim_t  *claim;
 
-    lock = replace->claim->lock;
+    claim = replace->claim;
+    lock = claim->lock;
 
-    from = zkl_replace_name(replace, 0, old);
-    to = zkl_replace_name(replace, 1, new);
+    from = zkl_claim_name(claim, claim->cell->was, old);
+    to = replace->durable ? from : zkl_claim_name(claim, ZKL_READ, new);
 
     cdata.data = replace->cdata;
     cdata.len = replace->cdata_len;
@@ -295,7 +300,7 @@ zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent)
     entry = NULL;
 
     if (replace->durable) {
-        entry = zkl_custody_entry(replace->claim, &cdata);
+        entry = zkl_custody_entry(claim, &cdata);
         if (entry == NULL) {
             return;
         }
@@ -423,26 +428,4 @@ zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc)
     zkl_replace_free(claim);
 
     handler(claim, rc);
-}
-
-
-/* The name before, or the new name.  buf has room for ZKL_CLAIM_MAX bytes. */
-
-static ngx_str_t
-zkl_replace_name(zkl_replace_t *replace, ngx_uint_t new, u_char *buf)
-{
-    zkl_id_t      id;
-    ngx_str_t     name;
-    zkl_mode_t    mode;
-    zkl_claim_t  *claim;
-
-    claim = replace->claim;
-    mode = (new && !replace->durable) ? ZKL_READ : claim->cell->was;
-    id = zkl_claim_id(claim);
-
-    name.data = buf;
-    name.len = zkl_name_claim_write((char *) buf, &id, mode,
-                                    claim->entry.seq);
-
-    return name;
 }
