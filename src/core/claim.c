@@ -122,8 +122,7 @@ static ngx_int_t zkl_claim_reread_lease(zkl_claim_t *claim,
 static void zkl_claim_renewed(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_remote(zkl_claim_t *claim,
     zkl_claim_data_t *cdata);
-static void zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata,
-    int32_t version);
+static void zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata);
 static void zkl_claim_rewrite_handler(zkl_op_t *op);
 static void zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome);
@@ -285,8 +284,6 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
     claim->terms = acquire->terms;
     claim->terms.keyed = (acquire->key != NULL);
     claim->entry.mode = acquire->mode;
-    claim->entry.seq = -1;
-    claim->copied = -1;
     claim->handler = acquire->handler;
     claim->event = acquire->event;
     claim->data = acquire->data;
@@ -294,7 +291,6 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
     claim->said.ttl = (claim->terms.bound && !claim->terms.leased)
                       ? 0 : claim->ttl;
     claim->time = claim->terms.forever ? ZKL_TIME_ENDLESS : ZKL_TIME_LIMITED;
-    claim->single = !claim->terms.keyed;
     claim->started = ngx_current_msec;
     claim->deadline = ngx_current_msec + acquire->wait;
     claim->patience = ngx_current_msec
@@ -319,7 +315,8 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
 
 
 /*
- * Writes to a new record what a successor has to know before the claim is held.
+ * The claim has a new record, and no znode yet.  Writes to the record what a
+ * successor has to know before the claim is held.
  */
 
 static void
@@ -339,6 +336,10 @@ zkl_claim_note(zkl_claim_t *claim)
     zkl_record_bind(claim->cell, claim->terms.bound);
 
     claim->named = claim->id.record;
+    claim->entry.seq = -1;
+    claim->copied = -1;
+    claim->single = !claim->terms.keyed;
+
     worker->claims[claim->id.record] = claim;
 }
 
@@ -526,7 +527,6 @@ zkl_claim_state(zkl_claim_t *claim, zkl_claim_state_e state)
         ngx_queue_remove(&claim->transient);
     }
 
-    zkl_worker_busy(worker);
 }
 
 
@@ -559,24 +559,18 @@ zkl_claim_blocks_exit(zkl_claim_t *claim)
 static void
 zkl_claim_uncount(zkl_claim_t *claim)
 {
-    zkl_worker_t  *worker;
-
-    worker = claim->lock->worker;
-
-    worker->nblocking -= zkl_claim_blocks_exit(claim);
-    worker->nfleeting -= zkl_claim_ephemeral(claim);
+    claim->lock->worker->nblocking -= zkl_claim_blocks_exit(claim);
+    claim->lock->worker->nfleeting -= zkl_claim_ephemeral(claim);
 }
 
 
 static void
 zkl_claim_count(zkl_claim_t *claim)
 {
-    zkl_worker_t  *worker;
+    claim->lock->worker->nblocking += zkl_claim_blocks_exit(claim);
+    claim->lock->worker->nfleeting += zkl_claim_ephemeral(claim);
 
-    worker = claim->lock->worker;
-
-    worker->nblocking += zkl_claim_blocks_exit(claim);
-    worker->nfleeting += zkl_claim_ephemeral(claim);
+    zkl_worker_busy(claim->lock->worker);
 }
 
 
@@ -585,18 +579,12 @@ zkl_claim_count(zkl_claim_t *claim)
 static void
 zkl_claim_quit(zkl_claim_t *claim)
 {
-    zkl_worker_t  *worker;
+    if (claim->handler != NULL) {
+        claim->handler = NULL;
+        claim->lock->worker->nuntold--;
 
-    if (claim->handler == NULL) {
-        return;
+        zkl_worker_busy(claim->lock->worker);
     }
-
-    worker = claim->lock->worker;
-
-    claim->handler = NULL;
-    worker->nuntold--;
-
-    zkl_worker_busy(worker);
 }
 
 
@@ -907,9 +895,7 @@ zkl_claim_queued(zkl_claim_t *claim)
         return;
     }
 
-    if (zkl_lock_conflicts(lock, &claim->entry)
-        && zkl_claim_conflict(claim) == NGX_OK)
-    {
+    if (zkl_claim_conflict(claim) == NGX_OK) {
         return;
     }
 
@@ -1048,9 +1034,7 @@ zkl_claim_single_handler(zkl_op_t *op)
 
     claim->single = 1;
 
-    if (zkl_lock_conflicts(claim->lock, &claim->entry)
-        && zkl_claim_conflict(claim) == NGX_OK)
-    {
+    if (zkl_claim_conflict(claim) == NGX_OK) {
         return;
     }
 
@@ -1066,7 +1050,9 @@ zkl_claim_conflict(zkl_claim_t *claim)
 
     /* a keyed claim may be in conflict with a duplicate */
 
-    if (claim->state != ZKL_WAIT || !claim->single) {
+    if (!zkl_lock_conflicts(claim->lock, &claim->entry)
+        || claim->state != ZKL_WAIT || !claim->single)
+    {
         return NGX_AGAIN;
     }
 
@@ -1200,7 +1186,7 @@ zkl_claim_show(zkl_claim_t *claim)
     }
 
     zkl_record_cdata(claim->cell, &cdata);
-    zkl_claim_rewrite(claim, &cdata, 0);
+    zkl_claim_rewrite(claim, &cdata);
 }
 
 
@@ -1302,10 +1288,7 @@ zkl_claim_resolve(zkl_claim_t *claim)
         zkl_lock_look_first(lock, &claim->entry);
     }
 
-    if (!zkl_lock_reads_pending(lock)
-        && zkl_lock_conflicts(lock, &claim->entry)
-        && zkl_claim_conflict(claim) == NGX_OK)
-    {
+    if (!zkl_lock_reads_pending(lock) && zkl_claim_conflict(claim) == NGX_OK) {
         return;
     }
 
@@ -1360,10 +1343,6 @@ static void
 zkl_claim_wait(zkl_claim_t *claim)
 {
     zkl_lock_t  *lock;
-
-    if (claim->told & ZKL_TOLD_WAITS) {
-        return;
-    }
 
     lock = claim->lock;
 
@@ -1479,23 +1458,15 @@ zkl_claim_leave(zkl_claim_t *claim, zkl_outcome_e outcome)
 
     claim->time = ZKL_TIME_ENDLESS;
 
-    switch (claim->state) {
-
-    case ZKL_CREATE:
-    case ZKL_RECOVER:
-    case ZKL_WAIT:
+    if (claim->state < ZKL_HELD) {
         zkl_claim_detach(claim);
-        break;
 
-    case ZKL_HELD:
+    } else if (claim->state == ZKL_HELD) {
         zkl_claim_show(claim);
         zkl_claim_undelivered(claim);
-        break;
-
-    default:
-        /* the claim is about to end, or outlives the session */
-        break;
     }
+
+    /* else the claim is about to end, or outlives the session */
 }
 
 
@@ -1552,8 +1523,6 @@ zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n)
 
         zkl_claim_lease(claim);
     }
-
-    zkl_worker_busy(claims[0]->lock->worker);
 }
 
 
@@ -2079,7 +2048,6 @@ zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc)
     zkl_claim_t  *other;
 
     lock = claim->lock;
-    lock->converting = NULL;
 
     /* after a failure the sweep comes back to the claims before */
 
@@ -2187,8 +2155,6 @@ zkl_claim_set_lasting(zkl_claim_t *claim, zkl_lasting_e lasting)
     zkl_claim_uncount(claim);
     claim->lasting = lasting;
     zkl_claim_count(claim);
-
-    zkl_worker_busy(claim->lock->worker);
 }
 
 
@@ -2203,10 +2169,9 @@ zkl_claim_persists(zkl_claim_t *claim)
         return;
     }
 
-    zkl_claim_set_lasting(claim, ZKL_DURABLE);
-
     lock = claim->lock;
 
+    zkl_claim_set_lasting(claim, ZKL_DURABLE);
     zkl_session_unreserve(lock->worker->session,
                           lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
 }
@@ -2283,10 +2248,6 @@ zkl_claim_yield(zkl_claim_t *claim)
                          && !zkl_claim_known(claim));
 
     zkl_claim_stop_ops(claim);
-
-    if (claim->lock->converting == claim) {
-        claim->lock->converting = NULL;
-    }
 
     claim->watched = 0;
     claim->changed = 0;
@@ -2863,7 +2824,6 @@ zkl_claim_ungated(zkl_claim_t *claim)
 
     if (claim->lock->converting == claim) {
         zkl_replace_free(claim);
-        claim->lock->converting = NULL;
 
         if (claim->ending) {
             claim->ending = 0;
@@ -3286,7 +3246,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
         zkl_claim_tell_listeners(&claim->written, ZKL_CHANGED);
 
     } else if (zkl_claim_remote(claim, &cdata)) {
-        zkl_claim_rewrite(claim, &cdata, op->version);
+        zkl_claim_rewrite(claim, &cdata);
 
     } else {
         zkl_claim_write_done(claim);
@@ -3504,8 +3464,7 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *cdata)
 
 
 static void
-zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata,
-    int32_t version)
+zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata)
 {
     char       text[ZKL_CLAIM_DATA_MAX];
     size_t     index_at;
@@ -3527,7 +3486,7 @@ zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata,
         return;
     }
 
-    op->version = version;
+    op->version = (int32_t) claim->cell->version;
 
     claim->changed = 0;
     claim->writing = (uint32_t) ngx_max(cdata->holds, 1);
@@ -3845,8 +3804,6 @@ zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc)
     claim->refused = 1;
     zkl_claim_count(claim);
 
-    zkl_worker_busy(claim->lock->worker);
-
     zkl_claim_answer(claim, rc == ZKL_NO_AUTH ? ZKL_DENIED : ZKL_FAILED);
     zkl_claim_tell_listeners(&claim->listeners, rc);
 }
@@ -4065,36 +4022,23 @@ zkl_claim_listed(zkl_claim_t *claim)
 
     case ZKL_WAIT:
 
-        if (claim->entry.linked) {
+        if (!claim->entry.linked) {
+            zkl_claim_removed(claim);
 
-            if (zkl_lock_conflicts(claim->lock, &claim->entry)
-                && zkl_claim_conflict(claim) == NGX_OK)
-            {
-                break;
-            }
-
+        } else if (zkl_claim_conflict(claim) != NGX_OK) {
             zkl_claim_single(claim);
-            break;
         }
 
-        zkl_claim_removed(claim);
         break;
 
     case ZKL_EXPIRING:
-
-        if (!claim->entry.linked) {
-            zkl_claim_vanished(claim);
-
-        } else {
-            zkl_claim_expire(claim);
-        }
-
-        break;
-
     case ZKL_HELD:
 
         if (!claim->entry.linked) {
             zkl_claim_vanished(claim);
+
+        } else if (claim->state == ZKL_EXPIRING) {
+            zkl_claim_expire(claim);
 
         } else if (claim->replace != NULL) {
             zkl_replace_again(claim->replace);
@@ -4111,10 +4055,10 @@ zkl_claim_listed(zkl_claim_t *claim)
 static void
 zkl_claim_found_handler(zkl_op_t *op)
 {
-    zkl_slot_t       *slot;
-    zkl_lock_t       *lock;
-    zkl_claim_data_t  cdata;
-    zkl_claim_t      *claim;
+    zkl_slot_t        *slot;
+    zkl_lock_t        *lock;
+    zkl_claim_t       *claim;
+    zkl_claim_data_t   cdata;
 
     claim = op->data;
     claim->op = NULL;
@@ -4128,24 +4072,23 @@ zkl_claim_found_handler(zkl_op_t *op)
 
     zkl_node_check(claim, op);
 
-    switch (op->rc) {
+    if (op->rc == ZKL_OK && slot->keyed && op->owner != slot->key.id) {
 
-    case ZKL_OK:
+        /* a copy, made by another client: the next list finds the next */
 
-        if (slot->keyed && op->owner != slot->key.id) {
+        zkl_view_remove(&lock->view, &claim->entry);
 
-            /* a copy, made by another client: the next list finds the next */
+        claim->copied = claim->entry.seq;
+        claim->entry.seq = -1;
+        claim->entry.waiting = 1;
 
-            zkl_view_remove(&lock->view, &claim->entry);
+        op->rc = ZKL_NO_NODE;
+    }
 
-            claim->copied = claim->entry.seq;
-            claim->entry.seq = -1;
-            claim->entry.waiting = 1;
+    if (op->rc == ZKL_NO_NODE) {
+        zkl_lock_list(lock);
 
-            zkl_lock_list(lock);
-            break;
-        }
-
+    } else if (op->rc == ZKL_OK) {
         zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
         claim->czxid = op->czxid;
@@ -4154,14 +4097,6 @@ zkl_claim_found_handler(zkl_op_t *op)
 
         zkl_lock_watch_parent(lock, 0);
         zkl_claim_queued(claim);
-        break;
-
-    case ZKL_NO_NODE:
-        zkl_lock_list(lock);
-        break;
-
-    default:
-        break;
     }
 }
 
@@ -4248,11 +4183,8 @@ zkl_claim_requeue(zkl_claim_t *claim)
     claim->id = id;
     zkl_claim_note(claim);
 
-    claim->entry.seq = -1;
-    claim->copied = -1;
     claim->czxid = 0;
     ngx_memzero(&claim->said, sizeof(zkl_said_t));
-    claim->single = !claim->terms.keyed;
     claim->told = (claim->told & ~ZKL_TOLD_WAITS) | ZKL_TOLD_REQUEUED;
 
     zkl_claim_start(claim);
@@ -4289,29 +4221,24 @@ zkl_claim_session_over(zkl_claim_t *claim)
 
         return;
 
-    case ZKL_DELETE:
-
-        if (claim->lasting == ZKL_DURABLE) {
-
-            /*
-             * The operation under way may have deleted the znode; or another
-             * session counts the lease from now on, and further holds.
-             */
-
-            claim->doubtful |= (claim->op != NULL);
-            claim->ending = 1;
-            zkl_claim_yield(claim);
-            return;
-        }
-
-        break;
-
-    default: /* ZKL_HELD, ZKL_EXPIRING */
+    default: /* ZKL_HELD, ZKL_EXPIRING, ZKL_DELETE */
 
         if (!claim->entry.waiting && (claim->lasting == ZKL_DURABLE
                                       || claim->lock->converting == claim))
         {
             /* the znode is, or may be, durable */
+
+            if (claim->state == ZKL_DELETE) {
+
+                /*
+                 * The operation under way may have deleted the znode; or
+                 * another session counts the lease from now on, and further
+                 * holds.
+                 */
+
+                claim->doubtful |= (claim->op != NULL);
+                claim->ending = 1;
+            }
 
             zkl_claim_yield(claim);
             return;
@@ -4320,7 +4247,7 @@ zkl_claim_session_over(zkl_claim_t *claim)
         if (claim->state == ZKL_HELD) {
             zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
 
-        } else {
+        } else if (claim->state == ZKL_EXPIRING) {
             zkl_claim_note_expired(claim);
         }
 

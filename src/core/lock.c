@@ -179,10 +179,6 @@ zkl_lock_leave(zkl_lock_t *lock, zkl_claim_t *claim)
         ngx_rbtree_delete(&worker->renumbered, &claim->sn.node);
     }
 
-    if (lock->converting == claim) {
-        lock->converting = NULL;
-    }
-
     if (lock->nclaims == 0) {
         ngx_queue_remove(&lock->queue);
         ngx_queue_insert_tail(&worker->idle, &lock->queue);

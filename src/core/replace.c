@@ -107,6 +107,10 @@ zkl_replace_free(zkl_claim_t *claim)
         replace->op->handler = NULL;
     }
 
+    if (claim->lock->converting == claim) {
+        claim->lock->converting = NULL;
+    }
+
     ngx_free(replace);
     claim->replace = NULL;
 }

@@ -543,12 +543,9 @@ zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token, ngx_str_t *path)
     ngx_uint_t    behind;
     zkl_record_t  copy;
 
-    if (zkl_record_copy(zone, zkl_record_number(zone, &token->id), path, &copy)
-            != NGX_OK
+    if (zkl_record_read(zone, &token->id, path, &copy) == ZKL_FOUND_NOTHING
         || copy.seq != token->seq
-        || copy.ending == ZKL_ENDING_FORSAKEN
-        || !zkl_name_secret_equal(copy.id.random, token->id.random,
-                                  ZKL_RANDOM_LEN))
+        || copy.ending == ZKL_ENDING_FORSAKEN)
     {
         return ZKL_ENDING_UNKNOWN;
     }

@@ -486,9 +486,9 @@ MUTANTS = [
      1000),
 
     ('a claim that queues again has no duplicates',
-     'core/claim.c:zkl_claim_requeue',
-     '    claim->single = !claim->terms.keyed;\n',
-     '',
+     'core/claim.c:zkl_claim_note',
+     'claim->single = !claim->terms.keyed;',
+     'claim->single |= !claim->terms.keyed;',
      6000),
 
     # what a release tells
