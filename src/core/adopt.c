@@ -122,7 +122,6 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
 
     u_char         buf[ZKL_CLAIM_MAX];
     uint32_t       n;
-    zkl_id_t       id;
     zkl_op_t      *op;
     ngx_int_t      rc;
     ngx_str_t      name;
@@ -174,12 +173,11 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         if (record->seq != -1 && record->mode != ZKL_NODE
             && zkl_session_connected(worker->session))
         {
-            id = record->id;
-            id.record = record->named;
+            record->id.record = record->named;
 
             name.data = buf;
-            name.len = zkl_name_claim_write((char *) buf, &id, record->was,
-                                            record->seq);
+            name.len = zkl_name_claim_write((char *) buf, &record->id,
+                                            record->was, record->seq);
 
             op = zkl_op_new(worker->session, ZKL_OP_DELETE, path, &name, NULL);
 

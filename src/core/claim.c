@@ -129,7 +129,6 @@ static void zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather);
 static void zkl_claim_send_delete(zkl_claim_t *claim, ngx_uint_t gather);
 static void zkl_claim_delete_handler(zkl_op_t *op);
-static void zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc);
 static void zkl_claim_tell_listeners(ngx_queue_t *listeners, zkl_rc_e rc);
 static void zkl_claim_stop(zkl_claim_t *claim);
 static void zkl_claim_stop_ops(zkl_claim_t *claim);
@@ -322,10 +321,6 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
 static void
 zkl_claim_note(zkl_claim_t *claim)
 {
-    zkl_worker_t  *worker;
-
-    worker = claim->lock->worker;
-
     if (claim->terms.keyed) {
 
         /* further requests with this key move this deadline */
@@ -340,7 +335,7 @@ zkl_claim_note(zkl_claim_t *claim)
     claim->copied = -1;
     claim->single = !claim->terms.keyed;
 
-    worker->claims[claim->id.record] = claim;
+    claim->lock->worker->claims[claim->id.record] = claim;
 }
 
 
@@ -2011,13 +2006,10 @@ zkl_claim_durable(zkl_claim_t *claim)
 static ngx_int_t
 zkl_claim_replace(zkl_claim_t *claim, zkl_replace_pt handler)
 {
-    ngx_int_t     rc;
-    zkl_gate_t   *gate;
-    zkl_lock_t   *lock;
+    ngx_int_t    rc;
+    zkl_gate_t  *gate;
 
-    lock = claim->lock;
-
-    rc = zkl_custody_ready(lock->worker, &gate);
+    rc = zkl_custody_ready(claim->lock->worker, &gate);
     if (rc != NGX_OK) {
         return rc;
     }
@@ -2197,12 +2189,9 @@ zkl_claim_watch(zkl_claim_t *claim)
 static void
 zkl_claim_tell_durable(zkl_claim_t *claim)
 {
-    ngx_msec_t     lease;
-    zkl_worker_t  *worker;
+    ngx_msec_t  lease;
 
-    worker = claim->lock->worker;
-
-    if (!zkl_session_alive(worker->session)) {
+    if (!zkl_session_alive(claim->lock->worker->session)) {
 
         /* another session may count the lease by now */
 
@@ -2237,10 +2226,6 @@ zkl_claim_tell_durable(zkl_claim_t *claim)
 static void
 zkl_claim_yield(zkl_claim_t *claim)
 {
-    zkl_worker_t  *worker;
-
-    worker = claim->lock->worker;
-
     /* deleted in TAKE: released, or no client can call for the claim */
 
     claim->ending |= !ngx_queue_empty(&claim->listeners)
@@ -2256,7 +2241,7 @@ zkl_claim_yield(zkl_claim_t *claim)
 
     zkl_claim_settled(claim);
 
-    zkl_record_open(worker->zone, claim->id.record);
+    zkl_record_open(claim->lock->worker->zone, claim->id.record);
     zkl_claim_state(claim, ZKL_TAKE);
 
     zkl_claim_tell_listeners(&claim->written, ZKL_UNKNOWN);
@@ -2325,10 +2310,6 @@ zkl_claim_take_handler(zkl_op_t *op)
     claim->op = NULL;
 
     worker = claim->lock->worker;
-
-    if (claim->state != ZKL_TAKE) {
-        return;
-    }
 
     zkl_node_check(claim, op);
 
@@ -2541,19 +2522,15 @@ zkl_claim_settled(zkl_claim_t *claim)
 static ngx_int_t
 zkl_claim_renamed(zkl_claim_t *claim)
 {
-    zkl_zone_t  *zone;
-
     if (claim->lasting != ZKL_DURABLE
         || (claim->cell->was != ZKL_MUTEX && claim->cell->was != ZKL_WRITE))
     {
         return NGX_DECLINED;
     }
 
-    zone = claim->lock->worker->zone;
-
     claim->entry.mode = ZKL_READ;
 
-    zkl_record_downgrade(zone, claim->id.record);
+    zkl_record_downgrade(claim->lock->worker->zone, claim->id.record);
     zkl_record_named(claim->cell);
 
     return NGX_OK;
@@ -2730,8 +2707,6 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     }
 
     if (from != NULL) {
-        claim->czxid = from->czxid;
-        claim->index = from->index;
         claim->ttl = from->ttl;
         claim->id.record = from->id.record;
 
@@ -2741,12 +2716,10 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
         claim->cdata_len = (uint16_t) cdata->len;
         ngx_memcpy(claim->cdata, cdata->data, cdata->len);
 
-        claim->czxid = data.czxid;
-        claim->index = (data.index > 0) ? data.index : 0;
         claim->ttl = (ngx_msec_t) data.ttl;
 
-        *rc = zkl_record_adopt(worker->zone, path, child, claim->czxid,
-                               claim->index, &claim->id.record);
+        *rc = zkl_record_adopt(worker->zone, path, child, data.czxid,
+                               ngx_max(data.index, 0), &claim->id.record);
         if (*rc != NGX_OK) {
             goto failed;
         }
@@ -2754,6 +2727,8 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 
     claim->lock = lock;
     claim->cell = zkl_layout_cell(worker->zone->map, claim->id.record);
+    claim->czxid = claim->cell->czxid;
+    claim->index = claim->cell->index;
     claim->named = child->id.record;
     ngx_memcpy(claim->id.random, child->id.random, ZKL_RANDOM_LEN);
     claim->entry.mode = child->mode;
@@ -2842,12 +2817,6 @@ zkl_claim_ungated(zkl_claim_t *claim)
 void
 zkl_claim_forsake(zkl_claim_t *claim)
 {
-    zkl_lock_t    *lock;
-    zkl_worker_t  *worker;
-
-    lock = claim->lock;
-    worker = lock->worker;
-
     zkl_custody_leave(claim);
 
     if (claim->state != ZKL_TAKE || claim->ending) {
@@ -2863,7 +2832,7 @@ zkl_claim_forsake(zkl_claim_t *claim)
     }
 
     zkl_record_ending(claim->cell, ZKL_ENDING_FORSAKEN);
-    zkl_record_free(worker->zone, claim->id.record);
+    zkl_record_free(claim->lock->worker->zone, claim->id.record);
 
     zkl_claim_forget(claim);
 }
@@ -3778,34 +3747,24 @@ zkl_claim_delete_handler(zkl_op_t *op)
     case ZKL_NO_AUTH:
     case ZKL_REFUSED:
 
-        if (claim->state != ZKL_TAKE) {
-            zkl_claim_denied(claim, op->rc);
+        if (claim->state == ZKL_TAKE) {
+            break;
         }
 
+        /* by an ACL, say; a worker that leaves does not wait for the claim */
+
+        zkl_claim_uncount(claim);
+        claim->refused = 1;
+        zkl_claim_count(claim);
+
+        zkl_claim_answer(claim, op->rc == ZKL_NO_AUTH ? ZKL_DENIED
+                                                      : ZKL_FAILED);
+        zkl_claim_tell_listeners(&claim->listeners, op->rc);
         break;
 
     default:
         break;
     }
-}
-
-
-/*
- * ZooKeeper refuses to delete the znode, because of an ACL, say: tells the
- * waiter and the completion listeners.
- */
-
-static void
-zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc)
-{
-    /* a refused claim is not pressing: a leaving worker does not wait */
-
-    zkl_claim_uncount(claim);
-    claim->refused = 1;
-    zkl_claim_count(claim);
-
-    zkl_claim_answer(claim, rc == ZKL_NO_AUTH ? ZKL_DENIED : ZKL_FAILED);
-    zkl_claim_tell_listeners(&claim->listeners, rc);
 }
 
 
@@ -4146,10 +4105,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
     lock = claim->lock;
     worker = lock->worker;
 
-    if (claim->entry.linked) {
-        zkl_view_remove(&lock->view, &claim->entry);
-    }
-
+    zkl_view_remove(&lock->view, &claim->entry);
     zkl_claim_state(claim, ZKL_START);
 
     /* a client that was told the token would not find the claim's new id */

@@ -841,14 +841,11 @@ zkl_gate_check(zkl_claim_t *claim)
 static void
 zkl_gate_read(zkl_gate_t *gate)
 {
-    ngx_str_t       *name;
-    ngx_uint_t       used;
-    zkl_session_t   *session;
-
-    session = gate->worker->session;
+    ngx_str_t   *name;
+    ngx_uint_t   used;
 
     while (gate->next < gate->nentries && gate->pending < ZKL_CUSTODY_READS
-           && zkl_session_connected(session))
+           && zkl_session_connected(gate->worker->session))
     {
         name = &gate->entries[gate->next++];
 

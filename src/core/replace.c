@@ -43,8 +43,7 @@ struct zkl_replace_s {
 
 static void zkl_replace_read(zkl_replace_t *replace, ngx_uint_t new);
 static void zkl_replace_read_handler(zkl_op_t *op);
-static void zkl_replace_parent_handler(zkl_op_t *op);
-static void zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent);
+static void zkl_replace_rename(zkl_op_t *op);
 static void zkl_replace_rename_handler(zkl_op_t *op);
 static void zkl_replace_failed(zkl_replace_t *replace, zkl_op_t *op);
 static void zkl_replace_send(zkl_replace_t *replace, zkl_op_t *op,
@@ -250,7 +249,7 @@ zkl_replace_read_handler(zkl_op_t *op)
     replace->version = op->version;
 
     if (lock->node) {
-        zkl_replace_rename(replace, NULL);
+        zkl_replace_rename(op);
         return;
     }
 
@@ -260,40 +259,32 @@ zkl_replace_read_handler(zkl_op_t *op)
         op->whole = 1;
     }
 
-    zkl_replace_send(replace, op, zkl_replace_parent_handler);
+    zkl_replace_send(replace, op, zkl_replace_rename);
 }
 
 
+/* op has read the lock's znode. */
+
 static void
-zkl_replace_parent_handler(zkl_op_t *op)
+zkl_replace_rename(zkl_op_t *op)
 {
+    u_char          old[ZKL_CLAIM_MAX], new[ZKL_CLAIM_MAX];
+    ngx_str_t       from, to, cdata;
+    zkl_op_t       *rename, *entry;
+    zkl_lock_t     *lock;
+    zkl_claim_t    *claim;
     zkl_replace_t  *replace;
 
     replace = op->data;
     replace->op = NULL;
 
-    if (op->rc != ZKL_OK || op->cut) {
+    claim = replace->claim;
+    lock = claim->lock;
+
+    if (op->rc != ZKL_OK || (op->cut && !lock->node)) {
         zkl_replace_failed(replace, op);
         return;
     }
-
-    zkl_replace_rename(replace, op);
-}
-
-
-/* parent is a GET of the lock's znode; NULL: the claim is that znode. */
-
-static void
-zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent)
-{
-    u_char        old[ZKL_CLAIM_MAX], new[ZKL_CLAIM_MAX];
-    ngx_str_t     from, to, cdata;
-    zkl_op_t     *rename, *entry;
-    zkl_lock_t   *lock;
-    zkl_claim_t  *claim;
-
-    claim = replace->claim;
-    lock = claim->lock;
 
     from = zkl_claim_name(claim, claim->cell->was, old);
     to = replace->durable ? from : zkl_claim_name(claim, ZKL_READ, new);
@@ -311,8 +302,8 @@ zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent)
     }
 
     rename = zkl_op_rename(lock->worker->session, &lock->sn.str, &from, &to,
-                           &cdata, replace->version, replace->type, parent,
-                           entry);
+                           &cdata, replace->version, replace->type,
+                           lock->node ? NULL : op, entry);
 
     zkl_replace_send(replace, rename, zkl_replace_rename_handler);
 }
