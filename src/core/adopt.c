@@ -23,10 +23,6 @@
 #include "core/claim.h"
 
 
-/* how soon a lease that could not become a claim is tried again, ms */
-#define ZKL_ADOPT_AGAIN               5000
-
-
 static void zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path);
 static void zkl_adopt_answered(void *data, ngx_uint_t write, ngx_uint_t n,
     ngx_msec_int_t time);
@@ -93,7 +89,6 @@ zkl_adopt_orphans(zkl_worker_t *worker)
             break;
         }
 
-        adoption->tried = ngx_current_msec;
         zkl_record_inherit(zone, zkl_adopt_record, adoption);
 
         zkl_worker_count(worker, ZKL_COUNT_ADOPTED, 1);
@@ -285,11 +280,8 @@ zkl_adopt_sweep(zkl_worker_t *worker)
     {
         adoption = ngx_queue_data(q, zkl_adoption_t, queue);
 
-        if (adoption->failed
-            && ngx_current_msec - adoption->tried >= ZKL_ADOPT_AGAIN)
-        {
+        if (adoption->failed) {
             adoption->failed = 0;
-            adoption->tried = ngx_current_msec;
             zkl_record_inherit(adoption->zone, zkl_adopt_record, adoption);
         }
 

@@ -21,7 +21,6 @@ struct zkl_adoption_s {
     zkl_zone_t                        *zone;
     zkl_session_t                     *session; /* NULL: not open yet */
     ngx_uint_t                         nclaims; /* that may need the session */
-    ngx_msec_t                         tried;   /* when the records were read */
     ngx_event_t                        over;    /* closes the session */
 
     unsigned                           ended:1; /* the session is over */
