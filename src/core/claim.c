@@ -130,6 +130,7 @@ static void zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather);
 static void zkl_claim_send_delete(zkl_claim_t *claim, ngx_uint_t gather);
 static void zkl_claim_delete_handler(zkl_op_t *op);
 static void zkl_claim_tell_listeners(ngx_queue_t *listeners, zkl_rc_e rc);
+static void zkl_claim_tell_listener(ngx_queue_t *listeners, zkl_rc_e rc);
 static void zkl_claim_stop(zkl_claim_t *claim);
 static void zkl_claim_stop_ops(zkl_claim_t *claim);
 static void zkl_claim_missing(zkl_claim_t *claim);
@@ -306,6 +307,7 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
 
     ngx_queue_init(&claim->listeners);
     ngx_queue_init(&claim->written);
+    ngx_queue_init(&claim->asked);
 
     claim->lease = zkl_now() + acquire->wait + claim->terms.grace;
 
@@ -455,13 +457,6 @@ zkl_claim_t *
 zkl_claim_of(zkl_entry_t *entry)
 {
     return (zkl_claim_t *) entry;
-}
-
-
-ngx_uint_t
-zkl_claim_keen(zkl_claim_t *claim)
-{
-    return claim->terms.keyed || claim->terms.bound;
 }
 
 
@@ -1898,11 +1893,9 @@ zkl_claim_lasts(zkl_claim_t *claim)
 static void
 zkl_claim_moved(zkl_claim_t *claim)
 {
-    if (claim->event == NULL || !(claim->told & ZKL_TOLD_WAITS)) {
-        return;
-    }
-
-    if (claim->place != claim->position) {
+    if (claim->event != NULL && (claim->told & ZKL_TOLD_WAITS)
+        && claim->place != claim->position)
+    {
         claim->position = claim->place;
         zkl_claim_tell(claim, ZKL_EVENT_WAITS, NULL);
     }
@@ -2244,7 +2237,8 @@ zkl_claim_yield(zkl_claim_t *claim)
     zkl_record_open(claim->lock->worker->zone, claim->id.record);
     zkl_claim_state(claim, ZKL_TAKE);
 
-    zkl_claim_tell_listeners(&claim->written, ZKL_UNKNOWN);
+    zkl_claim_write_asked(claim);
+    zkl_claim_tell_listeners(&claim->asked, ZKL_UNKNOWN);
     zkl_claim_answer(claim, ZKL_UNREACHABLE);
 }
 
@@ -2739,6 +2733,7 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 
     ngx_queue_init(&claim->listeners);
     ngx_queue_init(&claim->written);
+    ngx_queue_init(&claim->asked);
 
     zkl_worker_timer(worker, &claim->timer, zkl_claim_timer_handler);
     claim->timer.cancelable = 1;
@@ -2998,16 +2993,7 @@ zkl_claim_told(zkl_claim_t *claim, zkl_listener_t *listener)
 static void
 zkl_claim_write(zkl_claim_t *claim, zkl_listener_t *listener)
 {
-    listener->asked = 0;
     ngx_queue_insert_tail(&claim->written, &listener->queue);
-
-    if (claim->replace != NULL) {
-
-        /* the data are read when the znode's name is known */
-
-        claim->changed = 1;
-        return;
-    }
 
     zkl_claim_reread(claim, claim->watched);
 }
@@ -3022,21 +3008,8 @@ zkl_claim_write(zkl_claim_t *claim, zkl_listener_t *listener)
 static void
 zkl_claim_write_asked(zkl_claim_t *claim)
 {
-    ngx_queue_t     *q;
-    zkl_listener_t  *listener;
-
-    for (q = ngx_queue_last(&claim->written);
-         q != ngx_queue_sentinel(&claim->written);
-         q = ngx_queue_prev(q))
-    {
-        listener = ngx_queue_data(q, zkl_listener_t, queue);
-
-        if (listener->asked) {
-            break;
-        }
-
-        listener->asked = 1;
-    }
+    ngx_queue_add(&claim->asked, &claim->written);
+    ngx_queue_init(&claim->written);
 }
 
 
@@ -3049,21 +3022,8 @@ zkl_claim_write_asked(zkl_claim_t *claim)
 static void
 zkl_claim_write_done(zkl_claim_t *claim)
 {
-    ngx_queue_t     *q;
-    zkl_listener_t  *listener;
-
-    while (claim->state == ZKL_HELD && !ngx_queue_empty(&claim->written)) {
-        q = ngx_queue_head(&claim->written);
-
-        listener = ngx_queue_data(q, zkl_listener_t, queue);
-
-        if (!listener->asked) {
-            break;
-        }
-
-        ngx_queue_remove(q);
-
-        listener->handler(listener->data, ZKL_OK);
+    while (claim->state == ZKL_HELD && !ngx_queue_empty(&claim->asked)) {
+        zkl_claim_tell_listener(&claim->asked, ZKL_OK);
     }
 }
 
@@ -3078,7 +3038,9 @@ zkl_claim_unwritten(zkl_claim_t *claim, zkl_rc_e rc)
 {
     ngx_msec_t  ttl;
 
-    if (claim->state == ZKL_HELD && !ngx_queue_empty(&claim->written)) {
+    zkl_claim_write_asked(claim);
+
+    if (claim->state == ZKL_HELD && !ngx_queue_empty(&claim->asked)) {
         zkl_record_count(claim->cell, claim->said.holds, 1);
 
         ttl = claim->said.ttl;
@@ -3091,7 +3053,7 @@ zkl_claim_unwritten(zkl_claim_t *claim, zkl_rc_e rc)
         }
     }
 
-    zkl_claim_tell_listeners(&claim->written, rc);
+    zkl_claim_tell_listeners(&claim->asked, rc);
 }
 
 
@@ -3136,7 +3098,7 @@ zkl_claim_changed(zkl_claim_t *claim, ngx_uint_t deleted)
 void
 zkl_claim_bumped(zkl_claim_t *claim)
 {
-    if (claim->state == ZKL_HELD && claim->replace == NULL) {
+    if (claim->state == ZKL_HELD) {
         zkl_claim_reread(claim, claim->watched);
     }
 }
@@ -3151,7 +3113,8 @@ zkl_claim_reread(zkl_claim_t *claim, ngx_uint_t watch)
 
     claim->changed = 1;
 
-    if (claim->op != NULL) {
+    if (claim->op != NULL || claim->replace != NULL) {
+        /* or when the znode's name is known */
         return;
     }
 
@@ -3184,7 +3147,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
     }
 
     if (op->rc != ZKL_OK) {
-        claim->changed |= !ngx_queue_empty(&claim->written);
+        claim->changed |= !ngx_queue_empty(&claim->asked);
 
         if (op->rc == ZKL_NO_AUTH || op->rc == ZKL_REFUSED) {
             zkl_claim_unwritten(claim, op->rc);
@@ -3212,7 +3175,8 @@ zkl_claim_reread_handler(zkl_op_t *op)
     }
 
     if (cdata.index < 0 && !cdata.revoke) {
-        zkl_claim_tell_listeners(&claim->written, ZKL_CHANGED);
+        zkl_claim_write_asked(claim);
+        zkl_claim_tell_listeners(&claim->asked, ZKL_CHANGED);
 
     } else if (zkl_claim_remote(claim, &cdata)) {
         zkl_claim_rewrite(claim, &cdata);
@@ -3559,11 +3523,9 @@ zkl_claim_release(zkl_claim_t *claim, zkl_listener_t *listener)
 static void
 zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome)
 {
-    ngx_uint_t   linked;
     zkl_lock_t  *lock;
 
     lock = claim->lock;
-    linked = claim->entry.linked;
 
     claim->outcome = outcome;
 
@@ -3583,7 +3545,7 @@ zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome)
     }
 
     zkl_record_end(lock->worker->zone, claim->id.record);
-    zkl_claim_delete(claim, linked);
+    zkl_claim_delete(claim, claim->entry.linked);
     zkl_lock_removed(lock, &claim->entry);
 }
 
@@ -3773,17 +3735,24 @@ zkl_claim_delete_handler(zkl_op_t *op)
 static void
 zkl_claim_tell_listeners(ngx_queue_t *listeners, zkl_rc_e rc)
 {
+    while (!ngx_queue_empty(listeners)) {
+        zkl_claim_tell_listener(listeners, rc);
+    }
+}
+
+
+static void
+zkl_claim_tell_listener(ngx_queue_t *listeners, zkl_rc_e rc)
+{
     ngx_queue_t     *q;
     zkl_listener_t  *listener;
 
-    while (!ngx_queue_empty(listeners)) {
-        q = ngx_queue_head(listeners);
-        ngx_queue_remove(q);
+    q = ngx_queue_head(listeners);
+    ngx_queue_remove(q);
 
-        listener = ngx_queue_data(q, zkl_listener_t, queue);
+    listener = ngx_queue_data(q, zkl_listener_t, queue);
 
-        listener->handler(listener->data, rc);
-    }
+    listener->handler(listener->data, rc);
 }
 
 
@@ -3824,7 +3793,8 @@ zkl_claim_done(zkl_claim_t *claim)
     zkl_claim_answer(claim, claim->outcome);
     zkl_claim_tell(claim, ZKL_EVENT_LOST, "deleted");
 
-    zkl_claim_tell_listeners(&claim->written, ZKL_NO_NODE);
+    zkl_claim_write_asked(claim);
+    zkl_claim_tell_listeners(&claim->asked, ZKL_NO_NODE);
     zkl_claim_tell_listeners(&claim->listeners,
                              claim->lost ? ZKL_NO_NODE : ZKL_OK);
 

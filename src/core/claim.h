@@ -227,6 +227,9 @@ struct zkl_claim_s {
     ngx_queue_t                        written;     /* listeners that wait until
                                                        the claim data have what
                                                        the record has */
+    ngx_queue_t                        asked;       /* of these, those that the
+                                                       operation under way
+                                                       counts for */
     zkl_lock_t                        *lock;
     zkl_terms_t                        terms;
 
@@ -474,8 +477,6 @@ void zkl_lock_refuse(zkl_lock_t *lock, zkl_outcome_e outcome);
 /* for the lock */
 
 zkl_claim_t *zkl_claim_of(zkl_entry_t *entry);
-/* Whether the sweep visits the claim while the claim waits. */
-ngx_uint_t zkl_claim_keen(zkl_claim_t *claim);
 /* A list shows the claim: tells the view what the claim's state is. */
 void zkl_claim_observed(zkl_claim_t *claim, zkl_observed_t *observed);
 /* The view says that the claim is next; NGX_AGAIN: not yet. */

@@ -1341,12 +1341,13 @@ MUTANTS = [
 
     ('who waits for a write is not told of the end',
      'core/claim.c:zkl_claim_done',
-     '    zkl_claim_tell_listeners(&claim->written, ZKL_NO_NODE);\n', '',
+     '    zkl_claim_tell_listeners(&claim->asked, ZKL_NO_NODE);\n', '',
      ('--rich', 500)),
 
     ('who comes while a write is under way is told of that write',
      'core/claim.c:zkl_claim_write_done',
-     'if (!listener->asked) {', 'if (0) {', ('--rich', 5000)),
+     '    while (', '    zkl_claim_write_asked(claim);\n\n    while (',
+     ('--rich', 5000)),
 
     ('a hold is not written', 'core/claim.c:zkl_claim_remote',
      'if (zkl_claim_holds(claim) != ngx_max(cdata->holds, 1)) {', 'if (0) {',
