@@ -436,7 +436,7 @@ zkl_claim_t *zkl_claim_find(zkl_worker_t *worker, const zkl_id_t *id,
 /* The id in the name of the claim's znode. */
 zkl_id_t zkl_claim_id(zkl_claim_t *claim);
 
-/* The name of the claim's znode in that mode, written to buf (ZKL_CLAIM_MAX). */
+/* The name of the claim's znode in that mode; buf has ZKL_CLAIM_MAX bytes. */
 ngx_str_t zkl_claim_name(zkl_claim_t *claim, zkl_mode_t mode, u_char *buf);
 
 /* czxid * 256 + index: grows with every grant of a lock. */

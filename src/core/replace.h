@@ -29,8 +29,8 @@ typedef void (*zkl_replace_pt)(zkl_claim_t *claim, ngx_int_t rc);
  * becomes durable under the same name, and is entered below claim->gate, which
  * the caller sets at once, and which the session owns; or the claim becomes a
  * reader.  Then the record changes at once, and the new znode is persistent if
- * the old znode was.  handler is called later, never from inside.  NGX_ERROR: no
- * memory; else claim->replace is the replacement.
+ * the old znode was.  handler is called later, never from inside.  NGX_ERROR:
+ * no memory; else claim->replace is the replacement.
  *
  * If a Curator client has written a mark over the claim data of an adopted
  * claim, the data are written anew from the record, without the owner and the
