@@ -23,25 +23,6 @@
 #include "core/claim.h"
 
 
-/* how soon a lease that could not become a claim is tried again, ms */
-#define ZKL_ADOPT_AGAIN               5000
-
-
-struct zkl_adoption_s {
-    ngx_queue_t                        queue;   /* worker->adoptions */
-    zkl_worker_t                      *worker;
-    zkl_zone_t                        *zone;
-    zkl_session_t                     *session; /* NULL: not open yet */
-    ngx_uint_t                         nclaims; /* that may need the session */
-    ngx_msec_t                         tried;   /* when the records were read */
-    ngx_event_t                        over;    /* closes the session */
-
-    unsigned                           ended:1; /* the session is over */
-    unsigned                           failed:1;    /* a lease has no claim
-                                                       yet */
-};
-
-
 static void zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path);
 static void zkl_adopt_answered(void *data, ngx_uint_t write, ngx_uint_t n,
     ngx_msec_int_t time);
@@ -108,7 +89,6 @@ zkl_adopt_orphans(zkl_worker_t *worker)
             break;
         }
 
-        adoption->tried = ngx_current_msec;
         zkl_record_inherit(zone, zkl_adopt_record, adoption);
 
         zkl_worker_count(worker, ZKL_COUNT_ADOPTED, 1);
@@ -137,7 +117,6 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
 
     u_char         buf[ZKL_CLAIM_MAX];
     uint32_t       n;
-    zkl_id_t       id;
     zkl_op_t      *op;
     ngx_int_t      rc;
     ngx_str_t      name;
@@ -189,12 +168,11 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         if (record->seq != -1 && record->mode != ZKL_NODE
             && zkl_session_connected(worker->session))
         {
-            id = record->id;
-            id.record = record->named;
+            record->id.record = record->named;
 
             name.data = buf;
-            name.len = zkl_name_claim_write((char *) buf, &id, record->was,
-                                            record->seq);
+            name.len = zkl_name_claim_write((char *) buf, &record->id,
+                                            record->was, record->seq);
 
             op = zkl_op_new(worker->session, ZKL_OP_DELETE, path, &name, NULL);
 
@@ -244,13 +222,6 @@ zkl_adopt_has(zkl_worker_t *worker, int64_t session)
     }
 
     return 0;
-}
-
-
-ngx_uint_t
-zkl_adopt_ended(zkl_adoption_t *adoption)
-{
-    return adoption->ended;
 }
 
 
@@ -309,11 +280,8 @@ zkl_adopt_sweep(zkl_worker_t *worker)
     {
         adoption = ngx_queue_data(q, zkl_adoption_t, queue);
 
-        if (adoption->failed
-            && ngx_current_msec - adoption->tried >= ZKL_ADOPT_AGAIN)
-        {
+        if (adoption->failed) {
             adoption->failed = 0;
-            adoption->tried = ngx_current_msec;
             zkl_record_inherit(adoption->zone, zkl_adopt_record, adoption);
         }
 

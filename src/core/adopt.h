@@ -15,6 +15,20 @@
 #include "core/worker.h"
 
 
+struct zkl_adoption_s {
+    ngx_queue_t                        queue;   /* worker->adoptions */
+    zkl_worker_t                      *worker;
+    zkl_zone_t                        *zone;
+    zkl_session_t                     *session; /* NULL: not open yet */
+    ngx_uint_t                         nclaims; /* that may need the session */
+    ngx_event_t                        over;    /* closes the session */
+
+    unsigned                           ended:1; /* the session is over */
+    unsigned                           failed:1;    /* a lease has no claim
+                                                       yet */
+};
+
+
 /*
  * Adopts the slots of workers that are dead or have left, unless this worker
  * leaves and another worker stays.  If there is no memory, the sweep tries
@@ -34,9 +48,6 @@ void zkl_adopt_sweep(zkl_worker_t *worker);
 
 /* Whether the worker adopts that session. */
 ngx_uint_t zkl_adopt_has(zkl_worker_t *worker, int64_t session);
-
-/* Whether the adopted session is over. */
-ngx_uint_t zkl_adopt_ended(zkl_adoption_t *adoption);
 
 /* A claim does not depend on the adopted session any more. */
 void zkl_adopt_settled(zkl_adoption_t *adoption);

@@ -85,7 +85,6 @@ static ngx_uint_t zkl_claim_timed(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_limited(zkl_claim_t *claim);
 static void zkl_claim_expire(zkl_claim_t *claim);
 static void zkl_claim_note_expired(zkl_claim_t *claim);
-static void zkl_claim_expire_handler(zkl_op_t *op);
 static void zkl_claim_vanished(zkl_claim_t *claim);
 static void zkl_claim_proceed_held(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_lasts(zkl_claim_t *claim);
@@ -95,7 +94,6 @@ static ngx_int_t zkl_claim_replace(zkl_claim_t *claim, zkl_replace_pt handler);
 static void zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_replaced(zkl_claim_t *claim, ngx_int_t rc);
-static void zkl_claim_downgraded(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_set_lasting(zkl_claim_t *claim, zkl_lasting_e lasting);
 static void zkl_claim_persists(zkl_claim_t *claim);
 static void zkl_claim_watch(zkl_claim_t *claim);
@@ -107,7 +105,6 @@ static void zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op);
 static void zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version);
 static void zkl_claim_secured(zkl_claim_t *claim, ngx_int_t rc);
-static void zkl_claim_take_expired(zkl_op_t *op);
 static void zkl_claim_settled(zkl_claim_t *claim);
 static ngx_int_t zkl_claim_renamed(zkl_claim_t *claim);
 static void zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata,
@@ -125,21 +122,17 @@ static ngx_int_t zkl_claim_reread_lease(zkl_claim_t *claim,
 static void zkl_claim_renewed(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_remote(zkl_claim_t *claim,
     zkl_claim_data_t *cdata);
-static void zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata,
-    int32_t version);
+static void zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata);
 static void zkl_claim_rewrite_handler(zkl_op_t *op);
 static void zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather);
-static void zkl_claim_send_delete(zkl_claim_t *claim, int32_t version,
-    ngx_uint_t gather, zkl_op_pt handler);
-static void zkl_claim_look_handler(zkl_op_t *op);
+static void zkl_claim_send_delete(zkl_claim_t *claim, ngx_uint_t gather);
 static void zkl_claim_delete_handler(zkl_op_t *op);
-static void zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc);
 static void zkl_claim_tell_listeners(ngx_queue_t *listeners, zkl_rc_e rc);
+static void zkl_claim_tell_listener(ngx_queue_t *listeners, zkl_rc_e rc);
 static void zkl_claim_stop(zkl_claim_t *claim);
 static void zkl_claim_stop_ops(zkl_claim_t *claim);
-static void zkl_claim_stop_replace(zkl_claim_t *claim);
 static void zkl_claim_missing(zkl_claim_t *claim);
 static void zkl_claim_recover(zkl_claim_t *claim);
 static void zkl_claim_found_handler(zkl_op_t *op);
@@ -291,9 +284,6 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
     claim->terms = acquire->terms;
     claim->terms.keyed = (acquire->key != NULL);
     claim->entry.mode = acquire->mode;
-    claim->named_mode = acquire->mode;
-    claim->entry.seq = -1;
-    claim->copied = -1;
     claim->handler = acquire->handler;
     claim->event = acquire->event;
     claim->data = acquire->data;
@@ -301,7 +291,6 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
     claim->said.ttl = (claim->terms.bound && !claim->terms.leased)
                       ? 0 : claim->ttl;
     claim->time = claim->terms.forever ? ZKL_TIME_ENDLESS : ZKL_TIME_LIMITED;
-    claim->single = !claim->terms.keyed;
     claim->started = ngx_current_msec;
     claim->deadline = ngx_current_msec + acquire->wait;
     claim->patience = ngx_current_msec
@@ -318,6 +307,7 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
 
     ngx_queue_init(&claim->listeners);
     ngx_queue_init(&claim->written);
+    ngx_queue_init(&claim->asked);
 
     claim->lease = zkl_now() + acquire->wait + claim->terms.grace;
 
@@ -326,16 +316,13 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
 
 
 /*
- * Writes to a new record what a successor has to know before the claim is held.
+ * The claim has a new record, and no znode yet.  Writes to the record what a
+ * successor has to know before the claim is held.
  */
 
 static void
 zkl_claim_note(zkl_claim_t *claim)
 {
-    zkl_worker_t  *worker;
-
-    worker = claim->lock->worker;
-
     if (claim->terms.keyed) {
 
         /* further requests with this key move this deadline */
@@ -346,7 +333,11 @@ zkl_claim_note(zkl_claim_t *claim)
     zkl_record_bind(claim->cell, claim->terms.bound);
 
     claim->named = claim->id.record;
-    worker->claims[claim->id.record] = claim;
+    claim->entry.seq = -1;
+    claim->copied = -1;
+    claim->single = !claim->terms.keyed;
+
+    claim->lock->worker->claims[claim->id.record] = claim;
 }
 
 
@@ -440,6 +431,21 @@ zkl_claim_id(zkl_claim_t *claim)
 }
 
 
+ngx_str_t
+zkl_claim_name(zkl_claim_t *claim, zkl_mode_t mode, u_char *buf)
+{
+    zkl_id_t   id;
+    ngx_str_t  name;
+
+    id = zkl_claim_id(claim);
+
+    name.data = buf;
+    name.len = zkl_name_claim_write((char *) buf, &id, mode, claim->entry.seq);
+
+    return name;
+}
+
+
 int64_t
 zkl_fencing_token(int64_t czxid, ngx_uint_t index)
 {
@@ -451,13 +457,6 @@ zkl_claim_t *
 zkl_claim_of(zkl_entry_t *entry)
 {
     return (zkl_claim_t *) entry;
-}
-
-
-ngx_uint_t
-zkl_claim_keen(zkl_claim_t *claim)
-{
-    return claim->terms.keyed || claim->terms.bound;
 }
 
 
@@ -518,7 +517,6 @@ zkl_claim_state(zkl_claim_t *claim, zkl_claim_state_e state)
         ngx_queue_remove(&claim->transient);
     }
 
-    zkl_worker_busy(worker);
 }
 
 
@@ -551,24 +549,18 @@ zkl_claim_blocks_exit(zkl_claim_t *claim)
 static void
 zkl_claim_uncount(zkl_claim_t *claim)
 {
-    zkl_worker_t  *worker;
-
-    worker = claim->lock->worker;
-
-    worker->nblocking -= zkl_claim_blocks_exit(claim);
-    worker->nfleeting -= zkl_claim_ephemeral(claim);
+    claim->lock->worker->nblocking -= zkl_claim_blocks_exit(claim);
+    claim->lock->worker->nfleeting -= zkl_claim_ephemeral(claim);
 }
 
 
 static void
 zkl_claim_count(zkl_claim_t *claim)
 {
-    zkl_worker_t  *worker;
+    claim->lock->worker->nblocking += zkl_claim_blocks_exit(claim);
+    claim->lock->worker->nfleeting += zkl_claim_ephemeral(claim);
 
-    worker = claim->lock->worker;
-
-    worker->nblocking += zkl_claim_blocks_exit(claim);
-    worker->nfleeting += zkl_claim_ephemeral(claim);
+    zkl_worker_busy(claim->lock->worker);
 }
 
 
@@ -577,18 +569,12 @@ zkl_claim_count(zkl_claim_t *claim)
 static void
 zkl_claim_quit(zkl_claim_t *claim)
 {
-    zkl_worker_t  *worker;
+    if (claim->handler != NULL) {
+        claim->handler = NULL;
+        claim->lock->worker->nuntold--;
 
-    if (claim->handler == NULL) {
-        return;
+        zkl_worker_busy(claim->lock->worker);
     }
-
-    worker = claim->lock->worker;
-
-    claim->handler = NULL;
-    worker->nuntold--;
-
-    zkl_worker_busy(worker);
 }
 
 
@@ -659,21 +645,14 @@ zkl_claim_op(zkl_claim_t *claim, zkl_op_e type, ngx_str_t *value,
 {
     u_char       buf[ZKL_CLAIM_MAX];
     ngx_str_t    name;
-    zkl_id_t     id;
     zkl_op_t    *op;
     zkl_lock_t  *lock;
 
     lock = claim->lock;
-    id = zkl_claim_id(claim);
-
-    name.data = buf;
-    name.len = zkl_name_claim_write((char *) buf, &id, claim->named_mode,
-                                    claim->entry.seq);
+    name = zkl_claim_name(claim, claim->cell->was, buf);
 
     op = zkl_op_new(lock->worker->session, type, &lock->sn.str,
-                    type == ZKL_OP_LIST ? NULL
-                                        : &name,
-                    value);
+                    type == ZKL_OP_LIST ? NULL : &name, value);
     if (op == NULL) {
         return NULL;
     }
@@ -906,9 +885,7 @@ zkl_claim_queued(zkl_claim_t *claim)
         return;
     }
 
-    if (zkl_lock_conflicts(lock, &claim->entry)
-        && zkl_claim_conflict(claim) == NGX_OK)
-    {
+    if (zkl_claim_conflict(claim) == NGX_OK) {
         return;
     }
 
@@ -1047,9 +1024,7 @@ zkl_claim_single_handler(zkl_op_t *op)
 
     claim->single = 1;
 
-    if (zkl_lock_conflicts(claim->lock, &claim->entry)
-        && zkl_claim_conflict(claim) == NGX_OK)
-    {
+    if (zkl_claim_conflict(claim) == NGX_OK) {
         return;
     }
 
@@ -1065,7 +1040,9 @@ zkl_claim_conflict(zkl_claim_t *claim)
 
     /* a keyed claim may be in conflict with a duplicate */
 
-    if (claim->state != ZKL_WAIT || !claim->single) {
+    if (!zkl_lock_conflicts(claim->lock, &claim->entry)
+        || claim->state != ZKL_WAIT || !claim->single)
+    {
         return NGX_AGAIN;
     }
 
@@ -1199,7 +1176,7 @@ zkl_claim_show(zkl_claim_t *claim)
     }
 
     zkl_record_cdata(claim->cell, &cdata);
-    zkl_claim_rewrite(claim, &cdata, 0);
+    zkl_claim_rewrite(claim, &cdata);
 }
 
 
@@ -1301,10 +1278,7 @@ zkl_claim_resolve(zkl_claim_t *claim)
         zkl_lock_look_first(lock, &claim->entry);
     }
 
-    if (!zkl_lock_reads_pending(lock)
-        && zkl_lock_conflicts(lock, &claim->entry)
-        && zkl_claim_conflict(claim) == NGX_OK)
-    {
+    if (!zkl_lock_reads_pending(lock) && zkl_claim_conflict(claim) == NGX_OK) {
         return;
     }
 
@@ -1359,10 +1333,6 @@ static void
 zkl_claim_wait(zkl_claim_t *claim)
 {
     zkl_lock_t  *lock;
-
-    if (claim->told & ZKL_TOLD_WAITS) {
-        return;
-    }
 
     lock = claim->lock;
 
@@ -1478,23 +1448,15 @@ zkl_claim_leave(zkl_claim_t *claim, zkl_outcome_e outcome)
 
     claim->time = ZKL_TIME_ENDLESS;
 
-    switch (claim->state) {
-
-    case ZKL_CREATE:
-    case ZKL_RECOVER:
-    case ZKL_WAIT:
+    if (claim->state < ZKL_HELD) {
         zkl_claim_detach(claim);
-        break;
 
-    case ZKL_HELD:
+    } else if (claim->state == ZKL_HELD) {
         zkl_claim_show(claim);
         zkl_claim_undelivered(claim);
-        break;
-
-    default:
-        /* the claim is about to end, or outlives the session */
-        break;
     }
+
+    /* else the claim is about to end, or outlives the session */
 }
 
 
@@ -1551,8 +1513,6 @@ zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n)
 
         zkl_claim_lease(claim);
     }
-
-    zkl_worker_busy(claims[0]->lock->worker);
 }
 
 
@@ -1734,11 +1694,9 @@ zkl_claim_limited(zkl_claim_t *claim)
 static void
 zkl_claim_expire(zkl_claim_t *claim)
 {
-    zkl_session_t  *session;
-
-    session = claim->lock->worker->session;
-
-    if (claim->op != NULL || !zkl_session_connected(session)) {
+    if (claim->op != NULL
+        || !zkl_session_connected(claim->lock->worker->session))
+    {
         return;
     }
 
@@ -1750,8 +1708,7 @@ zkl_claim_expire(zkl_claim_t *claim)
         return;
     }
 
-    zkl_claim_send_delete(claim, (int32_t) claim->cell->version,
-                          !claim->lock->node, zkl_claim_expire_handler);
+    zkl_claim_send_delete(claim, 1);
 }
 
 
@@ -1766,52 +1723,37 @@ zkl_claim_note_expired(zkl_claim_t *claim)
 }
 
 
-static void
-zkl_claim_expire_handler(zkl_op_t *op)
-{
-    zkl_claim_t  *claim;
-
-    claim = op->data;
-    claim->op = NULL;
-
-    switch (op->rc) {
-
-    case ZKL_OK:
-    case ZKL_NO_NODE:
-        zkl_claim_vanished(claim);
-        break;
-
-    case ZKL_CHANGED:
-        zkl_claim_reread(claim, claim->watched);
-        break;
-
-    case ZKL_NO_AUTH:
-    case ZKL_REFUSED:
-        zkl_claim_denied(claim, op->rc);
-        break;
-
-    default:
-        break;
-    }
-}
-
-
-/* The znode of a claim in HELD or EXPIRING is gone. */
+/* The znode of a claim from HELD on is gone. */
 
 static void
 zkl_claim_vanished(zkl_claim_t *claim)
 {
-    if (claim->state == ZKL_EXPIRING) {
-        zkl_claim_note_expired(claim);
-        zkl_claim_tell(claim, ZKL_EVENT_LOST, "lease");
+    switch (claim->state) {
 
-    } else {
+    case ZKL_HELD:
         ngx_log_error(NGX_LOG_INFO, claim->lock->worker->log, 0,
                       "a held claim of \"%V\" was deleted by somebody else",
                       &claim->lock->sn.str);
 
         claim->lost = 1;
         zkl_claim_tell(claim, ZKL_EVENT_LOST, "deleted");
+        break;
+
+    case ZKL_TAKE:
+        ngx_log_error(NGX_LOG_INFO, claim->lock->worker->log, 0,
+                      "a lease of \"%V\" is over", &claim->lock->sn.str);
+
+        claim->lost = 1;
+
+        /* fall through */
+
+    case ZKL_EXPIRING:
+        zkl_claim_note_expired(claim);
+        zkl_claim_tell(claim, ZKL_EVENT_LOST, "lease");
+        break;
+
+    default: /* ZKL_DELETE */
+        break;
     }
 
     zkl_claim_done(claim);
@@ -1899,7 +1841,7 @@ zkl_claim_proceed_held(zkl_claim_t *claim)
         return;
     }
 
-    if (claim->named_mode != claim->entry.mode) {
+    if (claim->cell->was != claim->entry.mode) {
 
         /* there was no memory for the downgrade, or ZooKeeper refused it */
 
@@ -1951,11 +1893,9 @@ zkl_claim_lasts(zkl_claim_t *claim)
 static void
 zkl_claim_moved(zkl_claim_t *claim)
 {
-    if (claim->event == NULL || !(claim->told & ZKL_TOLD_WAITS)) {
-        return;
-    }
-
-    if (claim->place != claim->position) {
+    if (claim->event != NULL && (claim->told & ZKL_TOLD_WAITS)
+        && claim->place != claim->position)
+    {
         claim->position = claim->place;
         zkl_claim_tell(claim, ZKL_EVENT_WAITS, NULL);
     }
@@ -2059,24 +1999,17 @@ zkl_claim_durable(zkl_claim_t *claim)
 static ngx_int_t
 zkl_claim_replace(zkl_claim_t *claim, zkl_replace_pt handler)
 {
-    ngx_int_t     rc;
-    zkl_gate_t   *gate;
-    zkl_lock_t   *lock;
+    ngx_int_t    rc;
+    zkl_gate_t  *gate;
 
-    lock = claim->lock;
-
-    rc = zkl_custody_ready(lock->worker, &gate);
+    rc = zkl_custody_ready(claim->lock->worker, &gate);
     if (rc != NGX_OK) {
         return rc;
     }
 
-    claim->replace = zkl_replace(claim, 1, handler);
-
-    if (claim->replace == NULL) {
+    if (zkl_replace(claim, 1, handler) != NGX_OK) {
         return NGX_AGAIN;
     }
-
-    claim->term = zkl_custody_term(gate);
 
     if (claim->gate != gate) {
         zkl_custody_leave(claim);
@@ -2100,7 +2033,6 @@ zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc)
     zkl_claim_t  *other;
 
     lock = claim->lock;
-    lock->converting = NULL;
 
     /* after a failure the sweep comes back to the claims before */
 
@@ -2125,8 +2057,6 @@ zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
     zkl_lock_t  *lock;
 
     lock = claim->lock;
-
-    claim->replace = NULL;
 
     if (rc == NGX_OK) {
         zkl_claim_persists(claim);
@@ -2176,7 +2106,7 @@ zkl_claim_replaced(zkl_claim_t *claim, ngx_int_t rc)
         return;
     }
 
-    if (rc == NGX_AGAIN && claim->named_mode != claim->entry.mode) {
+    if (rc == NGX_AGAIN && claim->cell->was != claim->entry.mode) {
 
         /*
          * ZooKeeper refuses the downgrade.  The sweep begins again; a read of
@@ -2210,8 +2140,6 @@ zkl_claim_set_lasting(zkl_claim_t *claim, zkl_lasting_e lasting)
     zkl_claim_uncount(claim);
     claim->lasting = lasting;
     zkl_claim_count(claim);
-
-    zkl_worker_busy(claim->lock->worker);
 }
 
 
@@ -2226,10 +2154,9 @@ zkl_claim_persists(zkl_claim_t *claim)
         return;
     }
 
-    zkl_claim_set_lasting(claim, ZKL_DURABLE);
-
     lock = claim->lock;
 
+    zkl_claim_set_lasting(claim, ZKL_DURABLE);
     zkl_session_unreserve(lock->worker->session,
                           lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
 }
@@ -2255,12 +2182,9 @@ zkl_claim_watch(zkl_claim_t *claim)
 static void
 zkl_claim_tell_durable(zkl_claim_t *claim)
 {
-    ngx_msec_t     lease;
-    zkl_worker_t  *worker;
+    ngx_msec_t  lease;
 
-    worker = claim->lock->worker;
-
-    if (!zkl_session_alive(worker->session)) {
+    if (!zkl_session_alive(claim->lock->worker->session)) {
 
         /* another session may count the lease by now */
 
@@ -2295,10 +2219,6 @@ zkl_claim_tell_durable(zkl_claim_t *claim)
 static void
 zkl_claim_yield(zkl_claim_t *claim)
 {
-    zkl_worker_t  *worker;
-
-    worker = claim->lock->worker;
-
     /* deleted in TAKE: released, or no client can call for the claim */
 
     claim->ending |= !ngx_queue_empty(&claim->listeners)
@@ -2307,10 +2227,6 @@ zkl_claim_yield(zkl_claim_t *claim)
 
     zkl_claim_stop_ops(claim);
 
-    if (claim->lock->converting == claim) {
-        claim->lock->converting = NULL;
-    }
-
     claim->watched = 0;
     claim->changed = 0;
 
@@ -2318,10 +2234,11 @@ zkl_claim_yield(zkl_claim_t *claim)
 
     zkl_claim_settled(claim);
 
-    zkl_record_open(worker->zone, claim->id.record);
+    zkl_record_open(claim->lock->worker->zone, claim->id.record);
     zkl_claim_state(claim, ZKL_TAKE);
 
-    zkl_claim_tell_listeners(&claim->written, ZKL_UNKNOWN);
+    zkl_claim_write_asked(claim);
+    zkl_claim_tell_listeners(&claim->asked, ZKL_UNKNOWN);
     zkl_claim_answer(claim, ZKL_UNREACHABLE);
 }
 
@@ -2388,10 +2305,6 @@ zkl_claim_take_handler(zkl_op_t *op)
 
     worker = claim->lock->worker;
 
-    if (claim->state != ZKL_TAKE) {
-        return;
-    }
-
     zkl_node_check(claim, op);
 
     if (op->rc == ZKL_OK) {
@@ -2407,11 +2320,10 @@ zkl_claim_take_handler(zkl_op_t *op)
         return;
     }
 
-    if (claim->named_mode != claim->entry.mode) {
+    if (claim->cell->was != claim->entry.mode) {
 
         /* the znode got the new name, or is gone */
 
-        claim->named_mode = claim->entry.mode;
         zkl_record_named(claim->cell);
         zkl_claim_take(claim);
         return;
@@ -2423,8 +2335,7 @@ zkl_claim_take_handler(zkl_op_t *op)
     }
 
     if (zkl_zone_behind(worker->zone)
-        || (claim->adoption != NULL
-            && zkl_adopt_ended(claim->adoption)))
+        || (claim->adoption != NULL && claim->adoption->ended))
     {
         zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
     }
@@ -2508,8 +2419,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
     zkl_claim_persists(claim);
 
     if (claim->gate != NULL && cdata.gate_len == ZKL_GATE_LEN
-        && ngx_memcmp(cdata.gate, zkl_custody_name(claim->gate), ZKL_GATE_LEN)
-           != 0)
+        && ngx_memcmp(cdata.gate, claim->gate->name.data, ZKL_GATE_LEN) != 0)
     {
         /* the dead worker has made the claim durable, below its own gate */
 
@@ -2556,7 +2466,7 @@ zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 
     if (lease == 0 || !zkl_ahead(lease)) {
         zkl_record_close(claim->cell);
-        zkl_claim_send_delete(claim, version, 0, zkl_claim_take_expired);
+        zkl_claim_send_delete(claim, 0);
         return;
     }
 
@@ -2569,8 +2479,6 @@ zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 static void
 zkl_claim_secured(zkl_claim_t *claim, ngx_int_t rc)
 {
-    claim->replace = NULL;
-
     if (rc == NGX_ERROR) {
         ngx_log_error(NGX_LOG_WARN, claim->lock->worker->log, 0,
                       "ZooKeeper refuses to make a lease of \"%V\" durable: "
@@ -2583,25 +2491,6 @@ zkl_claim_secured(zkl_claim_t *claim, ngx_int_t rc)
 
     if (rc != NGX_AGAIN) {
         zkl_claim_take(claim);
-    }
-}
-
-
-static void
-zkl_claim_take_expired(zkl_op_t *op)
-{
-    zkl_claim_t  *claim;
-
-    claim = op->data;
-    claim->op = NULL;
-
-    if (op->rc == ZKL_OK) {
-        ngx_log_error(NGX_LOG_INFO, claim->lock->worker->log, 0,
-                      "a lease of \"%V\" is over", &claim->lock->sn.str);
-
-        claim->lost = 1;
-        zkl_claim_note_expired(claim);
-        zkl_claim_done(claim);
     }
 }
 
@@ -2627,20 +2516,15 @@ zkl_claim_settled(zkl_claim_t *claim)
 static ngx_int_t
 zkl_claim_renamed(zkl_claim_t *claim)
 {
-    zkl_zone_t  *zone;
-
     if (claim->lasting != ZKL_DURABLE
-        || (claim->named_mode != ZKL_MUTEX && claim->named_mode != ZKL_WRITE))
+        || (claim->cell->was != ZKL_MUTEX && claim->cell->was != ZKL_WRITE))
     {
         return NGX_DECLINED;
     }
 
-    zone = claim->lock->worker->zone;
-
     claim->entry.mode = ZKL_READ;
-    claim->named_mode = ZKL_READ;
 
-    zkl_record_downgrade(zone, claim->id.record);
+    zkl_record_downgrade(claim->lock->worker->zone, claim->id.record);
     zkl_record_named(claim->cell);
 
     return NGX_OK;
@@ -2660,10 +2544,8 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 
     /* each takeover counts one: more than this one is another session's */
 
-    term = zkl_custody_term(claim->gate);
-    anew = (claim->term == -1 || term - (uint32_t) claim->term > 1);
-
-    claim->term = term;
+    term = claim->gate->term;
+    anew = (claim->cell->term == 0 || term - claim->cell->term > 1);
 
     zkl_record_regain(claim->cell, cdata, anew, term);
     (void) zkl_record_renewed(claim->cell, version, cdata->renewals,
@@ -2689,7 +2571,7 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
         zkl_lock_list(lock);
     }
 
-    if (claim->named_mode != claim->entry.mode) {
+    if (claim->cell->was != claim->entry.mode) {
 
         /* the downgrade that the session did not finish begins again */
 
@@ -2736,7 +2618,7 @@ zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     }
 
     if (claim->state == ZKL_TAKE && claim->op == NULL
-        && claim->adoption == NULL && claim->named_mode == child->mode)
+        && claim->adoption == NULL && claim->cell->was == child->mode)
     {
         zkl_claim_take_read(claim, op);
 
@@ -2776,9 +2658,7 @@ zkl_claim_adopt(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
     }
 
     claim->adoption = adoption;
-    claim->named_mode = record->was;
     claim->said.ttl = record->ttl;
-    claim->term = record->term;
     claim->ending = (ending != 0);
     claim->doubtful = (ending != 0);
 
@@ -2821,8 +2701,6 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     }
 
     if (from != NULL) {
-        claim->czxid = from->czxid;
-        claim->index = from->index;
         claim->ttl = from->ttl;
         claim->id.record = from->id.record;
 
@@ -2832,12 +2710,10 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
         claim->cdata_len = (uint16_t) cdata->len;
         ngx_memcpy(claim->cdata, cdata->data, cdata->len);
 
-        claim->czxid = data.czxid;
-        claim->index = (data.index > 0) ? data.index : 0;
         claim->ttl = (ngx_msec_t) data.ttl;
 
-        *rc = zkl_record_adopt(worker->zone, path, child, claim->czxid,
-                               claim->index, &claim->id.record);
+        *rc = zkl_record_adopt(worker->zone, path, child, data.czxid,
+                               ngx_max(data.index, 0), &claim->id.record);
         if (*rc != NGX_OK) {
             goto failed;
         }
@@ -2845,18 +2721,19 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 
     claim->lock = lock;
     claim->cell = zkl_layout_cell(worker->zone->map, claim->id.record);
+    claim->czxid = claim->cell->czxid;
+    claim->index = claim->cell->index;
     claim->named = child->id.record;
     ngx_memcpy(claim->id.random, child->id.random, ZKL_RANDOM_LEN);
     claim->entry.mode = child->mode;
-    claim->named_mode = child->mode;
     claim->entry.seq = child->seq;
     claim->lasting = ZKL_DURABLE;
-    claim->term = -1;
     claim->single = 1;
     claim->state = ZKL_DONE;
 
     ngx_queue_init(&claim->listeners);
     ngx_queue_init(&claim->written);
+    ngx_queue_init(&claim->asked);
 
     zkl_worker_timer(worker, &claim->timer, zkl_claim_timer_handler);
     claim->timer.cancelable = 1;
@@ -2903,7 +2780,7 @@ zkl_claim_ungated(zkl_claim_t *claim)
             zkl_claim_yield(claim);
 
         } else if (claim->replace != NULL) {
-            zkl_claim_stop_replace(claim);
+            zkl_replace_free(claim);
             zkl_custody_leave(claim);
             zkl_claim_take(claim);
         }
@@ -2916,8 +2793,7 @@ zkl_claim_ungated(zkl_claim_t *claim)
     zkl_custody_leave(claim);
 
     if (claim->lock->converting == claim) {
-        zkl_claim_stop_replace(claim);
-        claim->lock->converting = NULL;
+        zkl_replace_free(claim);
 
         if (claim->ending) {
             claim->ending = 0;
@@ -2936,12 +2812,6 @@ zkl_claim_ungated(zkl_claim_t *claim)
 void
 zkl_claim_forsake(zkl_claim_t *claim)
 {
-    zkl_lock_t    *lock;
-    zkl_worker_t  *worker;
-
-    lock = claim->lock;
-    worker = lock->worker;
-
     zkl_custody_leave(claim);
 
     if (claim->state != ZKL_TAKE || claim->ending) {
@@ -2957,7 +2827,7 @@ zkl_claim_forsake(zkl_claim_t *claim)
     }
 
     zkl_record_ending(claim->cell, ZKL_ENDING_FORSAKEN);
-    zkl_record_free(worker->zone, claim->id.record);
+    zkl_record_free(claim->lock->worker->zone, claim->id.record);
 
     zkl_claim_forget(claim);
 }
@@ -3123,16 +2993,7 @@ zkl_claim_told(zkl_claim_t *claim, zkl_listener_t *listener)
 static void
 zkl_claim_write(zkl_claim_t *claim, zkl_listener_t *listener)
 {
-    listener->asked = 0;
     ngx_queue_insert_tail(&claim->written, &listener->queue);
-
-    if (claim->replace != NULL) {
-
-        /* the data are read when the znode's name is known */
-
-        claim->changed = 1;
-        return;
-    }
 
     zkl_claim_reread(claim, claim->watched);
 }
@@ -3147,21 +3008,8 @@ zkl_claim_write(zkl_claim_t *claim, zkl_listener_t *listener)
 static void
 zkl_claim_write_asked(zkl_claim_t *claim)
 {
-    ngx_queue_t     *q;
-    zkl_listener_t  *listener;
-
-    for (q = ngx_queue_last(&claim->written);
-         q != ngx_queue_sentinel(&claim->written);
-         q = ngx_queue_prev(q))
-    {
-        listener = ngx_queue_data(q, zkl_listener_t, queue);
-
-        if (listener->asked) {
-            break;
-        }
-
-        listener->asked = 1;
-    }
+    ngx_queue_add(&claim->asked, &claim->written);
+    ngx_queue_init(&claim->written);
 }
 
 
@@ -3174,21 +3022,8 @@ zkl_claim_write_asked(zkl_claim_t *claim)
 static void
 zkl_claim_write_done(zkl_claim_t *claim)
 {
-    ngx_queue_t     *q;
-    zkl_listener_t  *listener;
-
-    while (claim->state == ZKL_HELD && !ngx_queue_empty(&claim->written)) {
-        q = ngx_queue_head(&claim->written);
-
-        listener = ngx_queue_data(q, zkl_listener_t, queue);
-
-        if (!listener->asked) {
-            break;
-        }
-
-        ngx_queue_remove(q);
-
-        listener->handler(listener->data, ZKL_OK);
+    while (claim->state == ZKL_HELD && !ngx_queue_empty(&claim->asked)) {
+        zkl_claim_tell_listener(&claim->asked, ZKL_OK);
     }
 }
 
@@ -3203,7 +3038,9 @@ zkl_claim_unwritten(zkl_claim_t *claim, zkl_rc_e rc)
 {
     ngx_msec_t  ttl;
 
-    if (claim->state == ZKL_HELD && !ngx_queue_empty(&claim->written)) {
+    zkl_claim_write_asked(claim);
+
+    if (claim->state == ZKL_HELD && !ngx_queue_empty(&claim->asked)) {
         zkl_record_count(claim->cell, claim->said.holds, 1);
 
         ttl = claim->said.ttl;
@@ -3216,7 +3053,7 @@ zkl_claim_unwritten(zkl_claim_t *claim, zkl_rc_e rc)
         }
     }
 
-    zkl_claim_tell_listeners(&claim->written, rc);
+    zkl_claim_tell_listeners(&claim->asked, rc);
 }
 
 
@@ -3261,7 +3098,7 @@ zkl_claim_changed(zkl_claim_t *claim, ngx_uint_t deleted)
 void
 zkl_claim_bumped(zkl_claim_t *claim)
 {
-    if (claim->state == ZKL_HELD && claim->replace == NULL) {
+    if (claim->state == ZKL_HELD) {
         zkl_claim_reread(claim, claim->watched);
     }
 }
@@ -3276,7 +3113,8 @@ zkl_claim_reread(zkl_claim_t *claim, ngx_uint_t watch)
 
     claim->changed = 1;
 
-    if (claim->op != NULL) {
+    if (claim->op != NULL || claim->replace != NULL) {
+        /* or when the znode's name is known */
         return;
     }
 
@@ -3309,7 +3147,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
     }
 
     if (op->rc != ZKL_OK) {
-        claim->changed |= !ngx_queue_empty(&claim->written);
+        claim->changed |= !ngx_queue_empty(&claim->asked);
 
         if (op->rc == ZKL_NO_AUTH || op->rc == ZKL_REFUSED) {
             zkl_claim_unwritten(claim, op->rc);
@@ -3337,10 +3175,11 @@ zkl_claim_reread_handler(zkl_op_t *op)
     }
 
     if (cdata.index < 0 && !cdata.revoke) {
-        zkl_claim_tell_listeners(&claim->written, ZKL_CHANGED);
+        zkl_claim_write_asked(claim);
+        zkl_claim_tell_listeners(&claim->asked, ZKL_CHANGED);
 
     } else if (zkl_claim_remote(claim, &cdata)) {
-        zkl_claim_rewrite(claim, &cdata, op->version);
+        zkl_claim_rewrite(claim, &cdata);
 
     } else {
         zkl_claim_write_done(claim);
@@ -3355,8 +3194,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
         zkl_claim_renewed(claim);
 
     } else if (claim->state == ZKL_EXPIRING) {
-        zkl_claim_send_delete(claim, op->version, !claim->lock->node,
-                              zkl_claim_expire_handler);
+        zkl_claim_send_delete(claim, 1);
 
     } else if (claim->changed) {
         zkl_claim_reread(claim, claim->watched);
@@ -3377,7 +3215,7 @@ zkl_claim_cdata(zkl_claim_t *claim, zkl_claim_data_t *cdata)
 
     if (claim->lasting == ZKL_DURABLE && claim->gate != NULL) {
         cdata->gate_len = ZKL_GATE_LEN;
-        ngx_memcpy(cdata->gate, zkl_custody_name(claim->gate), ZKL_GATE_LEN);
+        ngx_memcpy(cdata->gate, claim->gate->name.data, ZKL_GATE_LEN);
     }
 }
 
@@ -3559,8 +3397,7 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *cdata)
 
 
 static void
-zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata,
-    int32_t version)
+zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata)
 {
     char       text[ZKL_CLAIM_DATA_MAX];
     size_t     index_at;
@@ -3582,7 +3419,7 @@ zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata,
         return;
     }
 
-    op->version = version;
+    op->version = (int32_t) claim->cell->version;
 
     claim->changed = 0;
     claim->writing = (uint32_t) ngx_max(cdata->holds, 1);
@@ -3641,14 +3478,9 @@ void
 zkl_claim_downgrade(zkl_claim_t *claim)
 {
     if (claim->state != ZKL_HELD || claim->replace != NULL
-        || (claim->named_mode != ZKL_MUTEX
-            && claim->named_mode != ZKL_WRITE))
+        || (claim->cell->was != ZKL_MUTEX && claim->cell->was != ZKL_WRITE)
+        || zkl_replace(claim, 0, zkl_claim_replaced) != NGX_OK)
     {
-        return;
-    }
-
-    claim->replace = zkl_replace(claim, 0, zkl_claim_downgraded);
-    if (claim->replace == NULL) {
         return;
     }
 
@@ -3657,19 +3489,6 @@ zkl_claim_downgrade(zkl_claim_t *claim)
     claim->entry.mode = ZKL_READ;
 
     zkl_lock_post(claim->lock);
-}
-
-
-static void
-zkl_claim_downgraded(zkl_claim_t *claim, ngx_int_t rc)
-{
-    claim->replace = NULL;
-
-    if (rc != NGX_AGAIN) {
-        claim->named_mode = claim->entry.mode;
-    }
-
-    zkl_claim_replaced(claim, rc);
 }
 
 
@@ -3704,11 +3523,9 @@ zkl_claim_release(zkl_claim_t *claim, zkl_listener_t *listener)
 static void
 zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome)
 {
-    ngx_uint_t   linked;
     zkl_lock_t  *lock;
 
     lock = claim->lock;
-    linked = claim->entry.linked;
 
     claim->outcome = outcome;
 
@@ -3728,7 +3545,7 @@ zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome)
     }
 
     zkl_record_end(lock->worker->zone, claim->id.record);
-    zkl_claim_delete(claim, linked);
+    zkl_claim_delete(claim, claim->entry.linked);
     zkl_lock_removed(lock, &claim->entry);
 }
 
@@ -3781,69 +3598,49 @@ zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather)
         ngx_del_timer(&claim->timer);
     }
 
-    if (!claim->lock->node) {
-        zkl_claim_send_delete(claim, -1, gather, zkl_claim_delete_handler);
-        return;
-    }
-
-    if (claim->watched) {
-        zkl_claim_send_delete(claim, (int32_t) claim->cell->version, 0,
-                              zkl_claim_delete_handler);
+    if (!claim->lock->node || claim->watched) {
+        zkl_claim_send_delete(claim, gather);
         return;
     }
 
     /* the znode may be another claim's by now */
 
-    op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_look_handler);
+    op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_delete_handler);
     if (op != NULL) {
         zkl_session_send(op);
     }
 }
 
 
-/* Sends a delete of the znode, which is the claim's; version -1: of any. */
+/*
+ * Sends a delete of the znode: in DELETE whatever the data, else, and of a
+ * one-node lock, which may be another claim's by now, of the version that was
+ * read last.
+ */
 
 static void
-zkl_claim_send_delete(zkl_claim_t *claim, int32_t version, ngx_uint_t gather,
-    zkl_op_pt handler)
+zkl_claim_send_delete(zkl_claim_t *claim, ngx_uint_t gather)
 {
-    zkl_op_t  *op;
+    zkl_op_t    *op;
+    ngx_uint_t   any;
 
-    op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL, handler);
+    op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL, zkl_claim_delete_handler);
     if (op == NULL) {
         return;
     }
 
-    op->version = version;
-    op->gather = gather;
-    op->deferrable = (claim->state == ZKL_DELETE && !claim->lock->node
-                      && zkl_lock_queue_long(claim->lock, claim->entry.mode,
-                                             &claim->entry));
+    any = (claim->state == ZKL_DELETE && !claim->lock->node);
+
+    op->version = any ? -1 : (int32_t) claim->cell->version;
+    op->gather = gather && !claim->lock->node;
+    op->deferrable = any && zkl_lock_queue_long(claim->lock, claim->entry.mode,
+                                                &claim->entry);
 
     zkl_session_send(op);
 }
 
 
-/* Deletes the znode that was read, if the znode is the claim's. */
-
-static void
-zkl_claim_look_handler(zkl_op_t *op)
-{
-    zkl_claim_t  *claim;
-
-    claim = op->data;
-
-    zkl_node_check(claim, op);
-
-    if (op->rc != ZKL_OK) {
-        zkl_claim_delete_handler(op);
-        return;
-    }
-
-    claim->op = NULL;
-    zkl_claim_send_delete(claim, op->version, 0, zkl_claim_delete_handler);
-}
-
+/* Of a delete in DELETE, EXPIRING or TAKE, and of the read before a delete. */
 
 static void
 zkl_claim_delete_handler(zkl_op_t *op)
@@ -3853,58 +3650,83 @@ zkl_claim_delete_handler(zkl_op_t *op)
     claim = op->data;
     claim->op = NULL;
 
-    if (op->rc == ZKL_NO_NODE && zkl_claim_renamed(claim) == NGX_OK) {
-        zkl_claim_delete(claim, 0);
-        return;
+    if (op->type == ZKL_OP_GET) {
+        zkl_node_check(claim, op);
+
+        if (op->rc == ZKL_OK) {
+            (void) zkl_record_renewed(claim->cell, op->version, 0, 0, 0, 0);
+            zkl_claim_send_delete(claim, 0);
+            return;
+        }
     }
 
-    if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE) {
+    if (claim->state == ZKL_DELETE) {
+        claim->doubtful |= (op->rc == ZKL_UNKNOWN);
+        claim->watched = 0;
+    }
 
-        /* another client was first to delete the znode */
+    switch (op->rc) {
 
-        if (op->rc == ZKL_NO_NODE && !claim->doubtful) {
-            claim->lost = 1;
+    case ZKL_NO_NODE:
+
+        /* another client was first to delete the znode, or to rename it */
+
+        if (claim->state == ZKL_TAKE) {
+            /* the next read tells */
+            break;
         }
 
-        zkl_claim_done(claim);
-        return;
+        if (claim->state == ZKL_DELETE) {
+
+            if (zkl_claim_renamed(claim) == NGX_OK) {
+                zkl_claim_delete(claim, 0);
+                break;
+            }
+
+            claim->lost |= !claim->doubtful;
+        }
+
+        /* fall through */
+
+    case ZKL_OK:
+        zkl_claim_vanished(claim);
+        break;
+
+    case ZKL_CHANGED:
+
+        if (claim->state == ZKL_EXPIRING) {
+            zkl_claim_reread(claim, claim->watched);
+
+        } else if (claim->state == ZKL_DELETE) {
+
+            /* the worker reads the znode again, and deletes the new version */
+
+            zkl_claim_delete(claim, 0);
+        }
+
+        break;
+
+    case ZKL_NO_AUTH:
+    case ZKL_REFUSED:
+
+        if (claim->state == ZKL_TAKE) {
+            break;
+        }
+
+        /* by an ACL, say; a worker that leaves does not wait for the claim */
+
+        zkl_claim_uncount(claim);
+        claim->refused = 1;
+        zkl_claim_count(claim);
+
+        zkl_claim_answer(claim, op->rc == ZKL_NO_AUTH ? ZKL_DENIED
+                                                      : ZKL_FAILED);
+        zkl_claim_tell_listeners(&claim->listeners, op->rc);
+        break;
+
+    default:
+        break;
     }
-
-    claim->doubtful |= (op->rc == ZKL_UNKNOWN);
-    claim->watched = 0;
-
-    if (op->rc == ZKL_CHANGED) {
-
-        /* the worker reads the znode again, and deletes the new version */
-
-        zkl_claim_delete(claim, 0);
-        return;
-    }
-
-    if (op->rc == ZKL_NO_AUTH || op->rc == ZKL_REFUSED) {
-        zkl_claim_denied(claim, op->rc);
-    }
-}
-
-
-/*
- * ZooKeeper refuses to delete the znode, because of an ACL, say: tells the
- * waiter and the completion listeners.
- */
-
-static void
-zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc)
-{
-    /* a refused claim is not pressing: a leaving worker does not wait */
-
-    zkl_claim_uncount(claim);
-    claim->refused = 1;
-    zkl_claim_count(claim);
-
-    zkl_worker_busy(claim->lock->worker);
-
-    zkl_claim_answer(claim, rc == ZKL_NO_AUTH ? ZKL_DENIED : ZKL_FAILED);
-    zkl_claim_tell_listeners(&claim->listeners, rc);
 }
 
 
@@ -3913,17 +3735,24 @@ zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc)
 static void
 zkl_claim_tell_listeners(ngx_queue_t *listeners, zkl_rc_e rc)
 {
+    while (!ngx_queue_empty(listeners)) {
+        zkl_claim_tell_listener(listeners, rc);
+    }
+}
+
+
+static void
+zkl_claim_tell_listener(ngx_queue_t *listeners, zkl_rc_e rc)
+{
     ngx_queue_t     *q;
     zkl_listener_t  *listener;
 
-    while (!ngx_queue_empty(listeners)) {
-        q = ngx_queue_head(listeners);
-        ngx_queue_remove(q);
+    q = ngx_queue_head(listeners);
+    ngx_queue_remove(q);
 
-        listener = ngx_queue_data(q, zkl_listener_t, queue);
+    listener = ngx_queue_data(q, zkl_listener_t, queue);
 
-        listener->handler(listener->data, rc);
-    }
+    listener->handler(listener->data, rc);
 }
 
 
@@ -3964,7 +3793,8 @@ zkl_claim_done(zkl_claim_t *claim)
     zkl_claim_answer(claim, claim->outcome);
     zkl_claim_tell(claim, ZKL_EVENT_LOST, "deleted");
 
-    zkl_claim_tell_listeners(&claim->written, ZKL_NO_NODE);
+    zkl_claim_write_asked(claim);
+    zkl_claim_tell_listeners(&claim->asked, ZKL_NO_NODE);
     zkl_claim_tell_listeners(&claim->listeners,
                              claim->lost ? ZKL_NO_NODE : ZKL_OK);
 
@@ -3996,7 +3826,10 @@ zkl_claim_stop(zkl_claim_t *claim)
 }
 
 
-/* Stops the timer, and forgets all that is under way. */
+/*
+ * Stops the timer, and forgets all that is under way.  The znode's name is
+ * found by a read, if the replacement was under way.
+ */
 
 static void
 zkl_claim_stop_ops(zkl_claim_t *claim)
@@ -4006,19 +3839,7 @@ zkl_claim_stop_ops(zkl_claim_t *claim)
     }
 
     zkl_claim_forget_op(claim);
-    zkl_claim_stop_replace(claim);
-}
-
-
-/* The znode's name is found by a read, if the replacement was under way. */
-
-static void
-zkl_claim_stop_replace(zkl_claim_t *claim)
-{
-    if (claim->replace != NULL) {
-        zkl_replace_free(claim->replace);
-        claim->replace = NULL;
-    }
+    zkl_replace_free(claim);
 }
 
 
@@ -4130,36 +3951,23 @@ zkl_claim_listed(zkl_claim_t *claim)
 
     case ZKL_WAIT:
 
-        if (claim->entry.linked) {
+        if (!claim->entry.linked) {
+            zkl_claim_removed(claim);
 
-            if (zkl_lock_conflicts(claim->lock, &claim->entry)
-                && zkl_claim_conflict(claim) == NGX_OK)
-            {
-                break;
-            }
-
+        } else if (zkl_claim_conflict(claim) != NGX_OK) {
             zkl_claim_single(claim);
-            break;
         }
 
-        zkl_claim_removed(claim);
         break;
 
     case ZKL_EXPIRING:
-
-        if (!claim->entry.linked) {
-            zkl_claim_vanished(claim);
-
-        } else {
-            zkl_claim_expire(claim);
-        }
-
-        break;
-
     case ZKL_HELD:
 
         if (!claim->entry.linked) {
             zkl_claim_vanished(claim);
+
+        } else if (claim->state == ZKL_EXPIRING) {
+            zkl_claim_expire(claim);
 
         } else if (claim->replace != NULL) {
             zkl_replace_again(claim->replace);
@@ -4176,10 +3984,10 @@ zkl_claim_listed(zkl_claim_t *claim)
 static void
 zkl_claim_found_handler(zkl_op_t *op)
 {
-    zkl_slot_t       *slot;
-    zkl_lock_t       *lock;
-    zkl_claim_data_t  cdata;
-    zkl_claim_t      *claim;
+    zkl_slot_t        *slot;
+    zkl_lock_t        *lock;
+    zkl_claim_t       *claim;
+    zkl_claim_data_t   cdata;
 
     claim = op->data;
     claim->op = NULL;
@@ -4193,24 +4001,23 @@ zkl_claim_found_handler(zkl_op_t *op)
 
     zkl_node_check(claim, op);
 
-    switch (op->rc) {
+    if (op->rc == ZKL_OK && slot->keyed && op->owner != slot->key.id) {
 
-    case ZKL_OK:
+        /* a copy, made by another client: the next list finds the next */
 
-        if (slot->keyed && op->owner != slot->key.id) {
+        zkl_view_remove(&lock->view, &claim->entry);
 
-            /* a copy, made by another client: the next list finds the next */
+        claim->copied = claim->entry.seq;
+        claim->entry.seq = -1;
+        claim->entry.waiting = 1;
 
-            zkl_view_remove(&lock->view, &claim->entry);
+        op->rc = ZKL_NO_NODE;
+    }
 
-            claim->copied = claim->entry.seq;
-            claim->entry.seq = -1;
-            claim->entry.waiting = 1;
+    if (op->rc == ZKL_NO_NODE) {
+        zkl_lock_list(lock);
 
-            zkl_lock_list(lock);
-            break;
-        }
-
+    } else if (op->rc == ZKL_OK) {
         zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
         claim->czxid = op->czxid;
@@ -4219,14 +4026,6 @@ zkl_claim_found_handler(zkl_op_t *op)
 
         zkl_lock_watch_parent(lock, 0);
         zkl_claim_queued(claim);
-        break;
-
-    case ZKL_NO_NODE:
-        zkl_lock_list(lock);
-        break;
-
-    default:
-        break;
     }
 }
 
@@ -4276,10 +4075,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
     lock = claim->lock;
     worker = lock->worker;
 
-    if (claim->entry.linked) {
-        zkl_view_remove(&lock->view, &claim->entry);
-    }
-
+    zkl_view_remove(&lock->view, &claim->entry);
     zkl_claim_state(claim, ZKL_START);
 
     /* a client that was told the token would not find the claim's new id */
@@ -4313,11 +4109,8 @@ zkl_claim_requeue(zkl_claim_t *claim)
     claim->id = id;
     zkl_claim_note(claim);
 
-    claim->entry.seq = -1;
-    claim->copied = -1;
     claim->czxid = 0;
     ngx_memzero(&claim->said, sizeof(zkl_said_t));
-    claim->single = !claim->terms.keyed;
     claim->told = (claim->told & ~ZKL_TOLD_WAITS) | ZKL_TOLD_REQUEUED;
 
     zkl_claim_start(claim);
@@ -4346,7 +4139,7 @@ zkl_claim_session_over(zkl_claim_t *claim)
 
         claim->watched = 0;
 
-        zkl_claim_stop_replace(claim);
+        zkl_replace_free(claim);
 
         if (claim->adoption != NULL) {
             zkl_custody_leave(claim);
@@ -4354,29 +4147,24 @@ zkl_claim_session_over(zkl_claim_t *claim)
 
         return;
 
-    case ZKL_DELETE:
-
-        if (claim->lasting == ZKL_DURABLE) {
-
-            /*
-             * The operation under way may have deleted the znode; or another
-             * session counts the lease from now on, and further holds.
-             */
-
-            claim->doubtful |= (claim->op != NULL);
-            claim->ending = 1;
-            zkl_claim_yield(claim);
-            return;
-        }
-
-        break;
-
-    default: /* ZKL_HELD, ZKL_EXPIRING */
+    default: /* ZKL_HELD, ZKL_EXPIRING, ZKL_DELETE */
 
         if (!claim->entry.waiting && (claim->lasting == ZKL_DURABLE
                                       || claim->lock->converting == claim))
         {
             /* the znode is, or may be, durable */
+
+            if (claim->state == ZKL_DELETE) {
+
+                /*
+                 * The operation under way may have deleted the znode; or
+                 * another session counts the lease from now on, and further
+                 * holds.
+                 */
+
+                claim->doubtful |= (claim->op != NULL);
+                claim->ending = 1;
+            }
 
             zkl_claim_yield(claim);
             return;
@@ -4385,7 +4173,7 @@ zkl_claim_session_over(zkl_claim_t *claim)
         if (claim->state == ZKL_HELD) {
             zkl_record_ending(claim->cell, ZKL_ENDING_LOST);
 
-        } else {
+        } else if (claim->state == ZKL_EXPIRING) {
             zkl_claim_note_expired(claim);
         }
 

@@ -227,6 +227,9 @@ struct zkl_claim_s {
     ngx_queue_t                        written;     /* listeners that wait until
                                                        the claim data have what
                                                        the record has */
+    ngx_queue_t                        asked;       /* of these, those that the
+                                                       operation under way
+                                                       counts for */
     zkl_lock_t                        *lock;
     zkl_terms_t                        terms;
 
@@ -270,17 +273,12 @@ struct zkl_claim_s {
     ngx_str_node_t                     sn;          /* worker->renumbered, if
                                                        named is another record
                                                        than the claim has */
-    zkl_mode_t                         named_mode;  /* the mode in the znode's
-                                                       name */
     zkl_gate_t                        *gate;        /* below which the lease is,
                                                        or is about to be,
                                                        entered; or NULL */
     ngx_queue_t                        custody;     /* gate's claims */
     zkl_adoption_t                    *adoption;    /* whose slot has the
                                                        record, or NULL */
-    int64_t                            term;        /* takeovers of the gate,
-                                                       when this gateway counted
-                                                       the lease; -1: never */
     int64_t                            czxid;       /* 0: not known yet */
     int64_t                            copied;      /* in RECOVER: znodes with
                                                        the claim's id up to this
@@ -438,6 +436,9 @@ zkl_claim_t *zkl_claim_find(zkl_worker_t *worker, const zkl_id_t *id,
 /* The id in the name of the claim's znode. */
 zkl_id_t zkl_claim_id(zkl_claim_t *claim);
 
+/* The name of the claim's znode in that mode; buf has ZKL_CLAIM_MAX bytes. */
+ngx_str_t zkl_claim_name(zkl_claim_t *claim, zkl_mode_t mode, u_char *buf);
+
 /* czxid * 256 + index: grows with every grant of a lock. */
 int64_t zkl_fencing_token(int64_t czxid, ngx_uint_t index);
 
@@ -476,8 +477,6 @@ void zkl_lock_refuse(zkl_lock_t *lock, zkl_outcome_e outcome);
 /* for the lock */
 
 zkl_claim_t *zkl_claim_of(zkl_entry_t *entry);
-/* Whether the sweep visits the claim while the claim waits. */
-ngx_uint_t zkl_claim_keen(zkl_claim_t *claim);
 /* A list shows the claim: tells the view what the claim's state is. */
 void zkl_claim_observed(zkl_claim_t *claim, zkl_observed_t *observed);
 /* The view says that the claim is next; NGX_AGAIN: not yet. */

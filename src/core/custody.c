@@ -86,56 +86,6 @@
 /* with so many reads of entries under way the next is not read yet */
 #define ZKL_CUSTODY_READS             64
 
-#define ZKL_LEASES                    ".leases"
-#define ZKL_LEASES_LEN                (ZKL_GATE_LEN + sizeof(ZKL_LEASES) - 1)
-#define ZKL_LEASES_PATH               (sizeof(ZKL_GATES) + ZKL_LEASES_LEN)
-
-
-/* from NEW on a list shows the gate; from LIST on the session counts */
-
-typedef enum {
-    ZKL_GATE_GONE = 0,
-    ZKL_GATE_DUE,
-    ZKL_GATE_LEFT,
-    ZKL_GATE_NEW,
-    ZKL_GATE_LOOK,
-    ZKL_GATE_COUNT,
-    ZKL_GATE_EMPTY,
-    ZKL_GATE_LIST,
-    ZKL_GATE_READ,
-    ZKL_GATE_OWNED
-} zkl_gate_state_e;
-
-
-struct zkl_gate_s {
-    ngx_queue_t                    queue;       /* worker->gates */
-    zkl_worker_t                  *worker;
-    zkl_gate_state_e               state;
-    zkl_op_t                      *op;
-    ngx_queue_t                    claims;
-    uint32_t                       term;        /* version of the directory */
-    int64_t                        former;      /* the session of this worker
-                                                   that had the gate; or 0 */
-    int64_t                        seen;        /* the session that had the gate
-                                                   in the last LOOK; or 0 */
-    ngx_msec_t                     due;         /* when the operation of the
-                                                   state may be sent */
-    ngx_uint_t                     failures;    /* in a row */
-
-    ngx_str_t                     *entries;
-    ngx_uint_t                     nentries;
-    ngx_uint_t                     next;        /* the first entry not read */
-    ngx_uint_t                     pending;
-
-    unsigned                       failed:1;    /* [READ] an entry could not be
-                                                   read, or has no room */
-    unsigned                       warned:1;    /* an entry was no lease's */
-
-    ngx_str_t                      name;        /* in path */
-    ngx_str_t                      dir;
-    u_char                         path[ZKL_LEASES_PATH];
-};
-
 
 /* what a state sends, and the states that the answers lead to */
 
@@ -321,24 +271,10 @@ zkl_gate_used(zkl_gate_t *gate)
 }
 
 
-const u_char *
-zkl_custody_name(zkl_gate_t *gate)
-{
-    return gate->name.data;
-}
-
-
 ngx_uint_t
 zkl_custody_counts(zkl_gate_t *gate)
 {
     return gate->state >= ZKL_GATE_LIST;
-}
-
-
-uint32_t
-zkl_custody_term(zkl_gate_t *gate)
-{
-    return gate->term;
 }
 
 
@@ -457,20 +393,17 @@ zkl_custody_entry(zkl_claim_t *claim, ngx_str_t *cdata)
     u_char      leaf[ZKL_ENTRY_LEN];
     u_char      text[ZKL_PATH_MAX + 1 + ZKL_CLAIM_MAX + 1
                      + ZKL_CLAIM_DATA_MAX];
-    zkl_id_t    id;
     ngx_str_t   entry, value, *path;
 
     path = &claim->lock->sn.str;
-    id = zkl_claim_id(claim);
 
-    zkl_gate_entry(id, leaf);
+    zkl_gate_entry(zkl_claim_id(claim), leaf);
     entry.data = leaf;
     entry.len = ZKL_ENTRY_LEN;
 
     p = ngx_cpymem(text, path->data, path->len);
     *p++ = LF;
-    p += zkl_name_claim_write((char *) p, &id, claim->named_mode,
-                              claim->entry.seq);
+    p += zkl_claim_name(claim, claim->cell->was, p).len;
     *p++ = LF;
     p = ngx_cpymem(p, cdata->data, cdata->len);
 
@@ -779,7 +712,7 @@ zkl_gate_tell(zkl_gate_t *gate, void (*tell)(zkl_claim_t *claim))
 static void
 zkl_gate_anew(zkl_claim_t *claim)
 {
-    claim->term = -1;
+    zkl_record_uncounted(claim->cell);
 }
 
 
@@ -908,14 +841,11 @@ zkl_gate_check(zkl_claim_t *claim)
 static void
 zkl_gate_read(zkl_gate_t *gate)
 {
-    ngx_str_t       *name;
-    ngx_uint_t       used;
-    zkl_session_t   *session;
-
-    session = gate->worker->session;
+    ngx_str_t   *name;
+    ngx_uint_t   used;
 
     while (gate->next < gate->nentries && gate->pending < ZKL_CUSTODY_READS
-           && zkl_session_connected(session))
+           && zkl_session_connected(gate->worker->session))
     {
         name = &gate->entries[gate->next++];
 

@@ -27,6 +27,56 @@
 /* digits of an entry's name: the last group of digits of the claim's id */
 #define ZKL_ENTRY_LEN                 12
 
+#define ZKL_LEASES                    ".leases"
+#define ZKL_LEASES_LEN                (ZKL_GATE_LEN + sizeof(ZKL_LEASES) - 1)
+#define ZKL_LEASES_PATH               (sizeof(ZKL_GATES) + ZKL_LEASES_LEN)
+
+
+/* from NEW on a list shows the gate; from LIST on the session counts */
+
+typedef enum {
+    ZKL_GATE_GONE = 0,
+    ZKL_GATE_DUE,
+    ZKL_GATE_LEFT,
+    ZKL_GATE_NEW,
+    ZKL_GATE_LOOK,
+    ZKL_GATE_COUNT,
+    ZKL_GATE_EMPTY,
+    ZKL_GATE_LIST,
+    ZKL_GATE_READ,
+    ZKL_GATE_OWNED
+} zkl_gate_state_e;
+
+
+struct zkl_gate_s {
+    ngx_queue_t                    queue;       /* worker->gates */
+    zkl_worker_t                  *worker;
+    zkl_gate_state_e               state;
+    zkl_op_t                      *op;
+    ngx_queue_t                    claims;
+    uint32_t                       term;        /* version of the directory */
+    int64_t                        former;      /* the session of this worker
+                                                   that had the gate; or 0 */
+    int64_t                        seen;        /* the session that had the gate
+                                                   in the last LOOK; or 0 */
+    ngx_msec_t                     due;         /* when the operation of the
+                                                   state may be sent */
+    ngx_uint_t                     failures;    /* in a row */
+
+    ngx_str_t                     *entries;
+    ngx_uint_t                     nentries;
+    ngx_uint_t                     next;        /* the first entry not read */
+    ngx_uint_t                     pending;
+
+    unsigned                       failed:1;    /* [READ] an entry could not be
+                                                   read, or has no room */
+    unsigned                       warned:1;    /* an entry was no lease's */
+
+    ngx_str_t                      name;        /* in path */
+    ngx_str_t                      dir;
+    u_char                         path[ZKL_LEASES_PATH];
+};
+
 
 /*
  * Whether a lease can become durable: *gate is the session's then.  NGX_AGAIN:
@@ -36,14 +86,8 @@
  */
 ngx_int_t zkl_custody_ready(zkl_worker_t *worker, zkl_gate_t **gate);
 
-/* The name of a gate, ZKL_GATE_LEN bytes. */
-const u_char *zkl_custody_name(zkl_gate_t *gate);
-
 /* Whether this worker's session owns the gate, and counts its leases. */
 ngx_uint_t zkl_custody_counts(zkl_gate_t *gate);
-
-/* How often the gate was taken over, as known last. */
-uint32_t zkl_custody_term(zkl_gate_t *gate);
 
 /*
  * The lease of the claim is, or is about to be, entered below the gate.  A

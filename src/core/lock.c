@@ -144,7 +144,7 @@ zkl_lock_join(zkl_lock_t *lock, zkl_claim_t *claim)
 {
     ngx_queue_insert_tail(&lock->claims, &claim->queue);
     lock->nclaims++;
-    lock->nkeen += zkl_claim_keen(claim);
+    lock->nkeen += (claim->terms.keyed || claim->terms.bound);
 
     if (claim->named != claim->id.record) {
         claim->sn.str.data = claim->id.random;
@@ -173,14 +173,10 @@ zkl_lock_leave(zkl_lock_t *lock, zkl_claim_t *claim)
     ngx_queue_insert_tail(&worker->ended, &claim->queue);
 
     lock->nclaims--;
-    lock->nkeen -= zkl_claim_keen(claim);
+    lock->nkeen -= (claim->terms.keyed || claim->terms.bound);
 
     if (claim->named != claim->id.record) {
         ngx_rbtree_delete(&worker->renumbered, &claim->sn.node);
-    }
-
-    if (lock->converting == claim) {
-        lock->converting = NULL;
     }
 
     if (lock->nclaims == 0) {

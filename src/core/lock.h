@@ -67,7 +67,9 @@ struct zkl_lock_s {
     ngx_queue_t                        claims;  /* this worker's, held claims
                                                    before waiting claims */
     ngx_uint_t                         nclaims;
-    ngx_uint_t                         nkeen;   /* keen claims */
+    ngx_uint_t                         nkeen;   /* keyed or bound claims, which
+                                                   the sweep visits while they
+                                                   wait */
     ngx_uint_t                         nops;    /* operations under way, and
                                                    soon */
 

@@ -271,7 +271,7 @@ again:
                  || claim->state == ZKL_HELD
                  || claim->state == ZKL_EXPIRING
                  || (claim->state == ZKL_TAKE && claim->adoption != NULL
-                     && !claim->ending && !zkl_adopt_ended(claim->adoption));
+                     && !claim->ending && !claim->adoption->ended);
     }
 
     for (q = ngx_queue_head(&lock->claims);

@@ -43,18 +43,15 @@ struct zkl_replace_s {
 
 static void zkl_replace_read(zkl_replace_t *replace, ngx_uint_t new);
 static void zkl_replace_read_handler(zkl_op_t *op);
-static void zkl_replace_parent_handler(zkl_op_t *op);
-static void zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent);
+static void zkl_replace_rename(zkl_op_t *op);
 static void zkl_replace_rename_handler(zkl_op_t *op);
 static void zkl_replace_failed(zkl_replace_t *replace, zkl_op_t *op);
 static void zkl_replace_send(zkl_replace_t *replace, zkl_op_t *op,
     zkl_op_pt handler);
 static void zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc);
-static ngx_str_t zkl_replace_name(zkl_replace_t *replace, ngx_uint_t new,
-    u_char *buf);
 
 
-zkl_replace_t *
+ngx_int_t
 zkl_replace(zkl_claim_t *claim, ngx_uint_t durable, zkl_replace_pt handler)
 {
     zkl_worker_t   *worker;
@@ -64,8 +61,10 @@ zkl_replace(zkl_claim_t *claim, ngx_uint_t durable, zkl_replace_pt handler)
 
     replace = ngx_calloc(sizeof(zkl_replace_t), worker->log);
     if (replace == NULL) {
-        return NULL;
+        return NGX_ERROR;
     }
+
+    claim->replace = replace;
 
     replace->claim = claim;
     replace->handler = handler;
@@ -77,7 +76,7 @@ zkl_replace(zkl_claim_t *claim, ngx_uint_t durable, zkl_replace_pt handler)
 
     zkl_replace_again(replace);
 
-    return replace;
+    return NGX_OK;
 }
 
 
@@ -93,27 +92,45 @@ zkl_replace_again(zkl_replace_t *replace)
 
 
 void
-zkl_replace_free(zkl_replace_t *replace)
+zkl_replace_free(zkl_claim_t *claim)
 {
+    zkl_replace_t  *replace;
+
+    replace = claim->replace;
+
+    if (replace == NULL) {
+        return;
+    }
+
     if (replace->op != NULL) {
         replace->op->handler = NULL;
     }
 
+    if (claim->lock->converting == claim) {
+        claim->lock->converting = NULL;
+    }
+
     ngx_free(replace);
+    claim->replace = NULL;
 }
 
 
-/* Reads the znode with the claim's name or, to see if it is there, the new. */
+/*
+ * Reads the znode with the claim's name or, to see if it is there, the znode of
+ * the reader.
+ */
 
 static void
 zkl_replace_read(zkl_replace_t *replace, ngx_uint_t new)
 {
-    u_char       buf[ZKL_CLAIM_MAX];
-    ngx_str_t    name;
-    zkl_lock_t  *lock;
+    u_char        buf[ZKL_CLAIM_MAX];
+    ngx_str_t     name;
+    zkl_lock_t   *lock;
+    zkl_claim_t  *claim;
 
-    lock = replace->claim->lock;
-    name = zkl_replace_name(replace, new, buf);
+    claim = replace->claim;
+    lock = claim->lock;
+    name = zkl_claim_name(claim, new ? ZKL_READ : claim->cell->was, buf);
 
     replace->new = new;
 
@@ -180,7 +197,7 @@ zkl_replace_read_handler(zkl_op_t *op)
 
         zkl_replace_done(replace, cdata.gate_len != ZKL_GATE_LEN
                                   || ngx_memcmp(cdata.gate,
-                                                zkl_custody_name(claim->gate),
+                                                claim->gate->name.data,
                                                 ZKL_GATE_LEN) == 0
                                   ? NGX_OK : NGX_BUSY);
         return;
@@ -206,10 +223,10 @@ zkl_replace_read_handler(zkl_op_t *op)
     }
 
     if (replace->durable) {
-        zkl_record_durable(claim->cell, &cdata, (uint32_t) claim->term);
+        zkl_record_durable(claim->cell, &cdata, claim->gate->term);
 
         cdata.gate_len = ZKL_GATE_LEN;
-        ngx_memcpy(cdata.gate, zkl_custody_name(claim->gate), ZKL_GATE_LEN);
+        ngx_memcpy(cdata.gate, claim->gate->name.data, ZKL_GATE_LEN);
 
     } else if (ngx_strcmp(cdata.want, "shared") == 0) {
         cdata.want_len = 0;
@@ -232,7 +249,7 @@ zkl_replace_read_handler(zkl_op_t *op)
     replace->version = op->version;
 
     if (lock->node) {
-        zkl_replace_rename(replace, NULL);
+        zkl_replace_rename(op);
         return;
     }
 
@@ -242,41 +259,35 @@ zkl_replace_read_handler(zkl_op_t *op)
         op->whole = 1;
     }
 
-    zkl_replace_send(replace, op, zkl_replace_parent_handler);
+    zkl_replace_send(replace, op, zkl_replace_rename);
 }
 
 
+/* op has read the lock's znode. */
+
 static void
-zkl_replace_parent_handler(zkl_op_t *op)
+zkl_replace_rename(zkl_op_t *op)
 {
+    u_char          old[ZKL_CLAIM_MAX], new[ZKL_CLAIM_MAX];
+    ngx_str_t       from, to, cdata;
+    zkl_op_t       *rename, *entry;
+    zkl_lock_t     *lock;
+    zkl_claim_t    *claim;
     zkl_replace_t  *replace;
 
     replace = op->data;
     replace->op = NULL;
 
-    if (op->rc != ZKL_OK || op->cut) {
+    claim = replace->claim;
+    lock = claim->lock;
+
+    if (op->rc != ZKL_OK || (op->cut && !lock->node)) {
         zkl_replace_failed(replace, op);
         return;
     }
 
-    zkl_replace_rename(replace, op);
-}
-
-
-/* parent is a GET of the lock's znode; NULL: the claim is that znode. */
-
-static void
-zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent)
-{
-    u_char        old[ZKL_CLAIM_MAX], new[ZKL_CLAIM_MAX];
-    ngx_str_t     from, to, cdata;
-    zkl_op_t     *rename, *entry;
-    zkl_lock_t   *lock;
-
-    lock = replace->claim->lock;
-
-    from = zkl_replace_name(replace, 0, old);
-    to = zkl_replace_name(replace, 1, new);
+    from = zkl_claim_name(claim, claim->cell->was, old);
+    to = replace->durable ? from : zkl_claim_name(claim, ZKL_READ, new);
 
     cdata.data = replace->cdata;
     cdata.len = replace->cdata_len;
@@ -284,15 +295,15 @@ zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent)
     entry = NULL;
 
     if (replace->durable) {
-        entry = zkl_custody_entry(replace->claim, &cdata);
+        entry = zkl_custody_entry(claim, &cdata);
         if (entry == NULL) {
             return;
         }
     }
 
     rename = zkl_op_rename(lock->worker->session, &lock->sn.str, &from, &to,
-                           &cdata, replace->version, replace->type, parent,
-                           entry);
+                           &cdata, replace->version, replace->type,
+                           lock->node ? NULL : op, entry);
 
     zkl_replace_send(replace, rename, zkl_replace_rename_handler);
 }
@@ -409,29 +420,7 @@ zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc)
         zkl_record_named(claim->cell);
     }
 
-    ngx_free(replace);
+    zkl_replace_free(claim);
 
     handler(claim, rc);
-}
-
-
-/* The name before, or the new name.  buf has room for ZKL_CLAIM_MAX bytes. */
-
-static ngx_str_t
-zkl_replace_name(zkl_replace_t *replace, ngx_uint_t new, u_char *buf)
-{
-    zkl_id_t      id;
-    ngx_str_t     name;
-    zkl_mode_t    mode;
-    zkl_claim_t  *claim;
-
-    claim = replace->claim;
-    mode = (new && !replace->durable) ? ZKL_READ : claim->named_mode;
-    id = zkl_claim_id(claim);
-
-    name.data = buf;
-    name.len = zkl_name_claim_write((char *) buf, &id, mode,
-                                    claim->entry.seq);
-
-    return name;
 }

@@ -62,9 +62,6 @@ typedef struct {
     ngx_queue_t                        queue;
     zkl_heard_pt                       handler;
     void                              *data;
-    unsigned                           asked:1; /* of a write: the operation
-                                                   whose answer counts was
-                                                   sent */
 } zkl_listener_t;
 
 

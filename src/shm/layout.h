@@ -94,7 +94,8 @@ typedef struct {
     uint32_t                    term;       /* how often the gate below which
                                                the lease is entered was taken
                                                over, when this gateway counted
-                                               the lease last */
+                                               the lease last; 0: never, or not
+                                               known */
     uint8_t                     index;
     uint8_t                     ending;     /* how the claim ended */
     uint8_t                     durable;    /* the znode may be durable */

@@ -543,12 +543,9 @@ zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token, ngx_str_t *path)
     ngx_uint_t    behind;
     zkl_record_t  copy;
 
-    if (zkl_record_copy(zone, zkl_record_number(zone, &token->id), path, &copy)
-            != NGX_OK
+    if (zkl_record_read(zone, &token->id, path, &copy) == ZKL_FOUND_NOTHING
         || copy.seq != token->seq
-        || copy.ending == ZKL_ENDING_FORSAKEN
-        || !zkl_name_secret_equal(copy.id.random, token->id.random,
-                                  ZKL_RANDOM_LEN))
+        || copy.ending == ZKL_ENDING_FORSAKEN)
     {
         return ZKL_ENDING_UNKNOWN;
     }
@@ -761,7 +758,6 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
     copy->seq = cell->seq;
     copy->czxid = cell->czxid;
     copy->was = cell->was;
-    copy->term = cell->term;
     copy->named = cell->named;
     copy->renewals = (uint32_t) cell->renewals;
     copy->holds = cell->holds & ZKL_HOLDS;
@@ -993,6 +989,13 @@ zkl_record_counted(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 
     return cell->remote == remote && cell->holds >> ZKL_HOLDS_BITS
                                      == (remote & ZKL_HOLDS);
+}
+
+
+void
+zkl_record_uncounted(zkl_cell_t *cell)
+{
+    cell->term = 0;
 }
 
 

@@ -85,8 +85,6 @@ typedef struct {
     zkl_id_t                         id;
     uint32_t                         named;     /* the record number in the
                                                    znode's name */
-    uint32_t                         term;      /* takeovers of the gate, when
-                                                   the lease was counted here */
     zkl_mode_t                       mode;
     zkl_mode_t                       was;       /* the mode before, while the
                                                    claim is about to share the
@@ -185,6 +183,9 @@ void zkl_record_regain(zkl_cell_t *cell, zkl_claim_data_t *cdata,
  */
 void zkl_record_durable(zkl_cell_t *cell, zkl_claim_data_t *cdata,
     uint32_t term);
+
+/* Notes that it is not known how often the gate was taken over. */
+void zkl_record_uncounted(zkl_cell_t *cell);
 
 /* Notes that the znode has not become durable. */
 void zkl_record_ephemeral(zkl_cell_t *cell);

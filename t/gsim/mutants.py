@@ -165,9 +165,9 @@ MUTANTS = [
      'zkl_claim_end(claim, outcome);', 'claim->ttl = 1000000;', 2000),
 
     ('a lease ends though another gateway renewed it',
-     'core/claim.c:zkl_claim_expire',
-     'zkl_claim_send_delete(claim, (int32_t) claim->cell->version,',
-     'zkl_claim_send_delete(claim, -1,', 2000),
+     'core/claim.c:zkl_claim_send_delete',
+     'any = (claim->state == ZKL_DELETE',
+     'any = (claim->state != ZKL_TAKE', 2000),
 
     ('the living are adopted', 'shm/zone.c',
      '            || !zkl_layout_dead(keeper, 0)\n', '', 2000),
@@ -385,14 +385,14 @@ MUTANTS = [
      ('--node', 1000)),
 
     ('a one-node claim is deleted whatever the version',
-     'core/claim.c:zkl_claim_delete',
-     'zkl_claim_send_delete(claim, (int32_t) claim->cell->version, 0,',
-     'zkl_claim_send_delete(claim, -1, 0,',
+     'core/claim.c:zkl_claim_send_delete',
+     'any ? -1',
+     '(claim->state == ZKL_DELETE) ? -1',
      ('--node', 4000)),
 
     ('a one-node claim that is not watched is deleted without a look',
      'core/claim.c:zkl_claim_delete',
-     'if (claim->watched) {',
+     'if (!claim->lock->node || claim->watched) {',
      'if (1) {',
      ('--node', 1000)),
 
@@ -486,9 +486,9 @@ MUTANTS = [
      1000),
 
     ('a claim that queues again has no duplicates',
-     'core/claim.c:zkl_claim_requeue',
-     '    claim->single = !claim->terms.keyed;\n',
-     '',
+     'core/claim.c:zkl_claim_note',
+     'claim->single = !claim->terms.keyed;',
+     'claim->single |= !claim->terms.keyed;',
      6000),
 
     # what a release tells
@@ -508,8 +508,8 @@ MUTANTS = [
 
     ('a doubtful delete was that of another gateway',
      'core/claim.c',
-     'ZKL_NO_NODE && !claim->doubtful)',
-     'ZKL_NO_NODE)',
+     'claim->lost |= !claim->doubtful;',
+     'claim->lost = 1;',
      4000),
 
     ('a dead worker has not released',
@@ -658,9 +658,8 @@ MUTANTS = [
 
     ('a claim is forgotten when its delete gets no answer',
      'core/claim.c:zkl_claim_delete_handler',
-     'if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE) {',
-     'if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE\n'
-     '        || op->rc == ZKL_UNSENT)\n    {', 1000),
+     'case ZKL_OK:\n',
+     'case ZKL_OK:\n    case ZKL_UNSENT:\n', 1000),
 
     ('a create without an answer did not happen',
      'core/claim.c:zkl_claim_create_handler',
@@ -833,9 +832,9 @@ MUTANTS = [
      'claim->doubtful = 1;', 60000),
 
     ('a claim that is shared meanwhile is taken for gone',
-     'core/claim.c',
-     '&& zkl_claim_renamed(claim) == NGX_OK)',
-     '&& 0)', ('--rich', 60000)),
+     'core/claim.c:zkl_claim_delete_handler',
+     'if (zkl_claim_renamed(claim) == NGX_OK) {',
+     'if (0) {', ('--rich', 60000)),
 
     ('a call is answered from a lease that another gateway has taken over',
      'core/call.c',
@@ -1111,7 +1110,7 @@ MUTANTS = [
     ('a downgrade that there is no memory for is not begun again',
      'core/claim.c:zkl_claim_took',
      'zkl_claim_downgrade(claim);',
-     'claim->entry.mode = claim->named_mode;\n        '
+     'claim->entry.mode = claim->cell->was;\n        '
      'zkl_claim_downgrade(claim);', ('--rich --shortage', 12000)),
 
     ('the delete of an entry that was not sent is forgotten',
@@ -1190,9 +1189,9 @@ MUTANTS = [
 
     ('an adopted claim counts as settled while it is made durable',
      'core/claim.c:zkl_claim_replace',
-     'claim->term = zkl_custody_term(gate);',
-     'claim->term = zkl_custody_term(gate);\n'
-     '            zkl_claim_settled(claim);', 500),
+     'if (claim->gate != gate) {',
+     'zkl_claim_settled(claim);\n\n'
+     '    if (claim->gate != gate) {', 500),
 
     ('an adopted claim that is durable is never settled',
      'core/claim.c:zkl_claim_take_read', 'zkl_claim_settled(claim);', '',
@@ -1246,7 +1245,8 @@ MUTANTS = [
      12000),
 
     ('a downgrade that a dead worker began is taken for done',
-     'core/claim.c:zkl_claim_adopt', 'claim->named_mode = record->was;', '',
+     'core/claim.c:zkl_claim_adopt', 'claim->said.ttl = record->ttl;',
+     'claim->said.ttl = record->ttl;\n    zkl_record_named(claim->cell);',
      ('--rich --shortage', 12000)),
 
     ('an adopted session is left when no claim needs it',
@@ -1341,12 +1341,13 @@ MUTANTS = [
 
     ('who waits for a write is not told of the end',
      'core/claim.c:zkl_claim_done',
-     '    zkl_claim_tell_listeners(&claim->written, ZKL_NO_NODE);\n', '',
+     '    zkl_claim_tell_listeners(&claim->asked, ZKL_NO_NODE);\n', '',
      ('--rich', 500)),
 
     ('who comes while a write is under way is told of that write',
      'core/claim.c:zkl_claim_write_done',
-     'if (!listener->asked) {', 'if (0) {', ('--rich', 5000)),
+     '    while (', '    zkl_claim_write_asked(claim);\n\n    while (',
+     ('--rich', 5000)),
 
     ('a hold is not written', 'core/claim.c:zkl_claim_remote',
      'if (zkl_claim_holds(claim) != ngx_max(cdata->holds, 1)) {', 'if (0) {',
