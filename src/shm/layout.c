@@ -97,29 +97,27 @@ zkl_layout_cell(zkl_layout_t *map, uint32_t record)
 }
 
 
-uint32_t
-zkl_layout_next(zkl_layout_t *map, uint32_t record, ngx_uint_t slot)
+zkl_cell_t *
+zkl_layout_next(zkl_layout_t *map, ngx_uint_t slot, uint32_t *record)
 {
+    uint32_t           n;
     ngx_uint_t         chunk;
     ngx_atomic_uint_t  owner;
 
-    while (record < map->ncells) {
-        chunk = record / ZKL_CHUNK;
+    for (n = *record + 1; n < map->ncells; n++) {
+        chunk = n / ZKL_CHUNK;
         owner = map->owners[chunk];
 
         if (owner == 0 || (slot != map->nslots && owner != slot + 1)) {
-            record = (uint32_t) (chunk + 1) * ZKL_CHUNK;
-            continue;
-        }
+            n |= ZKL_CHUNK - 1;
 
-        if (map->starts[chunk] >> (record % ZKL_CHUNK) & 1) {
-            break;
+        } else if (map->starts[chunk] >> (n % ZKL_CHUNK) & 1) {
+            *record = n;
+            return zkl_layout_cell(map, n);
         }
-
-        record++;
     }
 
-    return record;
+    return NULL;
 }
 
 
