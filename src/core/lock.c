@@ -15,8 +15,9 @@
  * lock.h has the states of a lock, and what leads from each state to the next.
  *
  * A function that changes a lock posts the lock.  In each turn of the event
- * loop zkl_lock_run() advances the posted locks, and it alone frees locks and
- * claims that have ended: so no function loses its lock or its claim under way.
+ * loop zkl_lock_turn_handler() advances the posted locks, and it alone frees
+ * locks and claims that have ended: so no function loses its lock or its claim
+ * under way.
  *
  * Everything here runs on the event loop.  lock->nops counts the operations
  * under way that have the lock as data, and lock->soon while that timer is set.
@@ -262,10 +263,13 @@ zkl_lock_unpost(zkl_lock_t *lock)
 
 
 void
-zkl_lock_run(zkl_worker_t *worker)
+zkl_lock_turn_handler(ngx_event_t *ev)
 {
-    ngx_queue_t  *q;
-    zkl_lock_t   *lock;
+    ngx_queue_t   *q;
+    zkl_lock_t    *lock;
+    zkl_worker_t  *worker;
+
+    worker = ngx_queue_data(ev, zkl_worker_t, turn);
 
     while (!ngx_queue_empty(&worker->posted)) {
         q = ngx_queue_head(&worker->posted);
