@@ -1602,7 +1602,7 @@ zkl_claim_lease(zkl_claim_t *claim)
         return;
     }
 
-    zkl_record_close(claim->cell);
+    claim->cell->lease = 0;
 
     ngx_log_error(NGX_LOG_INFO, worker->log, 0, claim->state == ZKL_HELD
                   ? "a lease of \"%V\" is over"
@@ -2132,14 +2132,14 @@ zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
         zkl_claim_persists(claim);
 
     } else if (rc == NGX_AGAIN) {
-        zkl_record_ephemeral(claim->cell);
+        claim->cell->durable = 0;
 
     } else if (rc == NGX_ERROR) {
         ngx_log_error(NGX_LOG_WARN, lock->worker->log, 0,
                       "ZooKeeper refuses to make a lease of \"%V\" durable: "
                       "it ends with this worker's session", &lock->sn.str);
 
-        zkl_record_ephemeral(claim->cell);
+        claim->cell->durable = 0;
         zkl_claim_set_lasting(claim, ZKL_UNFIT);
     }
 
@@ -2555,7 +2555,7 @@ zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
     lease = claim->cell->lease;
 
     if (lease == 0 || !zkl_ahead(lease)) {
-        zkl_record_close(claim->cell);
+        claim->cell->lease = 0;
         zkl_claim_send_delete(claim, version, 0, zkl_claim_take_expired);
         return;
     }
@@ -3755,7 +3755,7 @@ zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome)
 
     /* siblings that wait behind the claim ask ZooKeeper from now on */
 
-    zkl_record_close(claim->cell);
+    claim->cell->lease = 0;
 
     zkl_claim_state(claim, ZKL_EXPIRING);
     zkl_claim_expire(claim);
