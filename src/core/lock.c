@@ -1158,7 +1158,6 @@ zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed)
 
     claim = child.has_id
             ? zkl_claim_find(lock->worker, &child.id, &lock->sn.str) : NULL;
-    found = ZKL_FOUND_NOTHING;
 
     if (claim != NULL) {
         zkl_claim_observed(claim, observed);
@@ -1166,18 +1165,18 @@ zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed)
     } else if (child.has_id) {
         found = zkl_record_read(lock->worker->zone, &child.id, &lock->sn.str,
                                 &record);
-    }
 
-    if (found == ZKL_FOUND && (record.seq == child.seq || record.seq == -1)) {
-        observed->origin = ZKL_SIBLING;
-        observed->mode = record.mode;
-        observed->gone = (record.state == ZKL_RECORD_ENDED);
+        if ((found == ZKL_FOUND || found == ZKL_FOUND_END)
+            && (record.seq == child.seq || record.seq == -1))
+        {
+            observed->origin = ZKL_SIBLING;
+            observed->mode = record.mode;
 
-    } else if (found == ZKL_FOUND_END) {
+            /* the claim may have ended since the list */
 
-        /* a sibling's claim that has ended since the list */
-
-        observed->gone = 1;
+            observed->gone = (found == ZKL_FOUND_END
+                              || record.state == ZKL_RECORD_ENDED);
+        }
     }
 
     lock->mixed |= (observed->origin == ZKL_FOREIGN && observed->entry == NULL
