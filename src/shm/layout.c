@@ -195,7 +195,7 @@ zkl_layout_nslots(void)
 }
 
 
-/* Lays out the zone with map->nchunks chunks behind map, and returns the end. */
+/* Lays out the zone with map->nchunks chunks behind map; returns the end. */
 
 static uintptr_t
 zkl_layout_lay_out(zkl_layout_t *map)
