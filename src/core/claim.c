@@ -1603,7 +1603,7 @@ zkl_claim_lease(zkl_claim_t *claim)
         return;
     }
 
-    claim->cell->lease = 0;
+    zkl_record_close(claim->cell);
 
     ngx_log_error(NGX_LOG_INFO, worker->log, 0, claim->state == ZKL_HELD
                   ? "a lease of \"%V\" is over"
@@ -2133,14 +2133,14 @@ zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
         zkl_claim_persists(claim);
 
     } else if (rc == NGX_AGAIN) {
-        claim->cell->durable = 0;
+        zkl_record_ephemeral(claim->cell);
 
     } else if (rc == NGX_ERROR) {
         ngx_log_error(NGX_LOG_WARN, lock->worker->log, 0,
                       "ZooKeeper refuses to make a lease of \"%V\" durable: "
                       "it ends with this worker's session", &lock->sn.str);
 
-        claim->cell->durable = 0;
+        zkl_record_ephemeral(claim->cell);
         zkl_claim_set_lasting(claim, ZKL_UNFIT);
     }
 
@@ -2556,7 +2556,7 @@ zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
     lease = claim->cell->lease;
 
     if (lease == 0 || !zkl_ahead(lease)) {
-        claim->cell->lease = 0;
+        zkl_record_close(claim->cell);
         zkl_claim_send_delete(claim, version, 0, zkl_claim_take_expired);
         return;
     }
@@ -3756,7 +3756,7 @@ zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome)
 
     /* siblings that wait behind the claim ask ZooKeeper from now on */
 
-    claim->cell->lease = 0;
+    zkl_record_close(claim->cell);
 
     zkl_claim_state(claim, ZKL_EXPIRING);
     zkl_claim_expire(claim);

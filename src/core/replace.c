@@ -403,7 +403,7 @@ zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc)
     handler = replace->handler;
 
     if (rc == NGX_OK && replace->durable) {
-        claim->cell->version = ZKL_UNREAD;
+        zkl_record_unread(claim->cell);
 
     } else if (rc == NGX_OK) {
         zkl_record_named(claim->cell);

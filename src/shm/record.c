@@ -423,8 +423,15 @@ zkl_record_named(zkl_cell_t *cell)
 {
     cell->was = cell->mode;
 
-    /* the data may have renewals that were not read */
+    zkl_record_unread(cell);
+}
 
+
+/* The data may have renewals that were not read. */
+
+void
+zkl_record_unread(zkl_cell_t *cell)
+{
     cell->version = ZKL_UNREAD;
 }
 
@@ -837,6 +844,13 @@ zkl_record_cut(zkl_cell_t *cell, ngx_msec_t lease)
 }
 
 
+void
+zkl_record_close(zkl_cell_t *cell)
+{
+    cell->lease = 0;
+}
+
+
 ngx_int_t
 zkl_record_renewed(zkl_cell_t *cell, int32_t version, uint32_t renewals,
     ngx_msec_t ttl, ngx_msec_t grace, ngx_msec_t seen)
@@ -970,6 +984,13 @@ zkl_record_counted(zkl_cell_t *cell, zkl_claim_data_t *cdata)
     return cell->holds >> ZKL_HOLDS_BITS
            == (ngx_crc32_short((u_char *) cdata->want, cdata->want_len)
                & ZKL_HOLDS);
+}
+
+
+void
+zkl_record_ephemeral(zkl_cell_t *cell)
+{
+    cell->durable = 0;
 }
 
 

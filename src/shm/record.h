@@ -8,9 +8,7 @@
  * start, so that a successor finds the records.
  *
  * The keeper may read its own cells everywhere, but writes to the cells only
- * with the functions here, which know the order of the stores.  The order does
- * not matter for lease = 0, which closes the lease for renewals, for durable =
- * 0, and for version = UNREAD, by which no delete uses a version before a read.
+ * with the functions here, which know the order of the stores.
  */
 
 
@@ -188,6 +186,9 @@ void zkl_record_regain(zkl_cell_t *cell, zkl_claim_data_t *cdata,
 void zkl_record_durable(zkl_cell_t *cell, zkl_claim_data_t *cdata,
     uint32_t term);
 
+/* Notes that the znode has not become durable. */
+void zkl_record_ephemeral(zkl_cell_t *cell);
+
 /* Notes how an own record's claim ends, or is about to end. */
 void zkl_record_ending(zkl_cell_t *cell, zkl_ending_e ending);
 /* Notes that the claim was gone before any client released the claim. */
@@ -200,11 +201,13 @@ void zkl_record_bind(zkl_cell_t *cell, ngx_uint_t bound);
 
 /*
  * downgrade() makes an own record's claim a reader.  The znode's name may still
- * be that of the mode before, until named() is called, when another znode has
- * the data.
+ * be that of the mode before, until named() is called.
  */
 void zkl_record_downgrade(zkl_zone_t *zone, uint32_t record);
 void zkl_record_named(zkl_cell_t *cell);
+
+/* Another znode has the data: no delete may use a version before a read. */
+void zkl_record_unread(zkl_cell_t *cell);
 
 /* Sets the ttl and the deadline of an own record unconditionally. */
 void zkl_record_keep(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t lease);
@@ -214,6 +217,9 @@ void zkl_record_keep(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t lease);
  * grant, unless another client was told.
  */
 void zkl_record_cut(zkl_cell_t *cell, ngx_msec_t lease);
+
+/* Closes the lease of an own record for renewal, whatever the deadline. */
+void zkl_record_close(zkl_cell_t *cell);
 
 /*
  * Notes that the data of an own claim were read with that version and number of

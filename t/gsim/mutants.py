@@ -807,7 +807,7 @@ MUTANTS = [
 
     ('a claim that is withdrawn is one that waits',
      'core/claim.c:zkl_claim_withdraw',
-     'claim->cell->lease = 0;', '', 60000),
+     'zkl_record_close(claim->cell);', '', 60000),
 
     ('who left with a key loses the place when the wait is over',
      'core/claim.c:zkl_claim_leave',
@@ -1026,7 +1026,7 @@ MUTANTS = [
     # versions of a znode's life
 
     ('a claim with another name has the version of the name before',
-     'shm/record.c:zkl_record_named',
+     'shm/record.c:zkl_record_unread',
      '    cell->version = ZKL_UNREAD;\n', '(void) cell;', ('--rich', 12000)),
 
     ('a claim that another session counts has the version of before',
