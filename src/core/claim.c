@@ -506,8 +506,9 @@ zkl_claim_state(zkl_claim_t *claim, zkl_claim_state_e state)
     claim->state = state;
     zkl_claim_count(claim);
 
-    if (state == ZKL_WAIT || state == ZKL_HELD) {
-        zkl_lock_order(claim->lock, claim);
+    if (state == ZKL_HELD && !claim->lock->node) {
+        ngx_queue_remove(&claim->queue);
+        ngx_queue_insert_head(&claim->lock->claims, &claim->queue);
     }
 
     if (stable && !zkl_claim_stable(claim)) {

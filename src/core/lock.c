@@ -15,8 +15,9 @@
  * lock.h has the states of a lock, and what leads from each state to the next.
  *
  * A function that changes a lock posts the lock.  In each turn of the event
- * loop zkl_lock_run() advances the posted locks, and it alone frees locks and
- * claims that have ended: so no function loses its lock or its claim under way.
+ * loop zkl_lock_turn_handler() advances the posted locks, and it alone frees
+ * locks and claims that have ended: so no function loses its lock or its claim
+ * under way.
  *
  * Everything here runs on the event loop.  lock->nops counts the operations
  * under way that have the lock as data, and lock->soon while that timer is set.
@@ -65,7 +66,6 @@ static ngx_int_t zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter);
 static void zkl_lock_soon_handler(ngx_event_t *ev);
 static void zkl_lock_gap_handler(zkl_subscription_t *sub);
 static void zkl_lock_list_handler(zkl_op_t *op);
-static ngx_int_t zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op);
 static ngx_uint_t zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name,
     zkl_observed_t *observed);
 static uint64_t zkl_lock_who(zkl_child_t *child, ngx_str_t *name);
@@ -86,7 +86,7 @@ static void zkl_lock_vanished(zkl_other_t *other);
 static void zkl_lock_sub_handler(zkl_subscription_t *sub);
 static void zkl_lock_verify_handler(zkl_op_t *op);
 static void zkl_lock_unwatch(zkl_other_t *other);
-static ngx_uint_t zkl_lock_rest(zkl_lock_t *lock);
+static void zkl_lock_rest(zkl_lock_t *lock);
 
 
 zkl_lock_t *
@@ -184,33 +184,10 @@ zkl_lock_leave(zkl_lock_t *lock, zkl_claim_t *claim)
         ngx_queue_insert_tail(&worker->idle, &lock->queue);
         worker->nidle++;
 
-        /* no claim of this worker keeps the view true any more */
-
-        if (lock->view.nalive != 0 && !zkl_lock_rest(lock)) {
-            zkl_view_forget(&lock->view, zkl_lock_gone, lock);
-        }
+        zkl_lock_rest(lock);
     }
 
     zkl_lock_post(lock);
-}
-
-
-void
-zkl_lock_order(zkl_lock_t *lock, zkl_claim_t *claim)
-{
-    if (lock->node) {
-        /* the claims of a one-node lock stay in the order of arrival */
-        return;
-    }
-
-    ngx_queue_remove(&claim->queue);
-
-    if (claim->state == ZKL_HELD) {
-        ngx_queue_insert_head(&lock->claims, &claim->queue);
-
-    } else {
-        ngx_queue_insert_tail(&lock->claims, &claim->queue);
-    }
 }
 
 
@@ -258,10 +235,13 @@ zkl_lock_unpost(zkl_lock_t *lock)
 
 
 void
-zkl_lock_run(zkl_worker_t *worker)
+zkl_lock_turn_handler(ngx_event_t *ev)
 {
-    ngx_queue_t  *q;
-    zkl_lock_t   *lock;
+    ngx_queue_t   *q;
+    zkl_lock_t    *lock;
+    zkl_worker_t  *worker;
+
+    worker = ngx_queue_data(ev, zkl_worker_t, turn);
 
     while (!ngx_queue_empty(&worker->posted)) {
         q = ngx_queue_head(&worker->posted);
@@ -327,17 +307,26 @@ zkl_lock_op_end(zkl_lock_t *lock)
 }
 
 
+zkl_claim_t *
+zkl_lock_next(zkl_lock_t *lock, zkl_claim_t *claim)
+{
+    ngx_queue_t  *q;
+
+    q = claim ? ngx_queue_next(&claim->queue) : ngx_queue_head(&lock->claims);
+
+    return (q != ngx_queue_sentinel(&lock->claims))
+           ? ngx_queue_data(q, zkl_claim_t, queue) : NULL;
+}
+
+
 void
 zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim))
 {
-    ngx_queue_t  *q, *next;
+    zkl_claim_t  *claim, *next;
 
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        tell(ngx_queue_data(q, zkl_claim_t, queue));
+    for (claim = zkl_lock_next(lock, NULL); claim != NULL; claim = next) {
+        next = zkl_lock_next(lock, claim);
+        tell(claim);
     }
 }
 
@@ -462,9 +451,8 @@ void
 zkl_lock_sweep(zkl_lock_t *lock)
 {
     ngx_uint_t    n, holders, others, listeners, all;
-    ngx_queue_t  *q, *next;
     zkl_entry_t  *entry;
-    zkl_claim_t  *claim;
+    zkl_claim_t  *claim, *next;
 
     n = 0;
     holders = zkl_view_holders(&lock->view);
@@ -516,12 +504,8 @@ zkl_lock_sweep(zkl_lock_t *lock)
 
     all = (lock->nkeen != 0 || lock->node);
 
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        claim = ngx_queue_data(q, zkl_claim_t, queue);
+    for (claim = zkl_lock_next(lock, NULL); claim != NULL; claim = next) {
+        next = zkl_lock_next(lock, claim);
 
         if (!all && claim->state == ZKL_WAIT) {
             break;
@@ -643,7 +627,7 @@ static void
 zkl_lock_resolve(zkl_lock_t *lock)
 {
     ngx_uint_t    ended;
-    ngx_queue_t  *q, *next;
+    zkl_claim_t  *claim, *next;
 
     if (lock->node) {
         zkl_node_resolve(lock);
@@ -657,12 +641,9 @@ zkl_lock_resolve(zkl_lock_t *lock)
     lock->resolve = 0;
     ended = 0;
 
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        zkl_claim_resolve(ngx_queue_data(q, zkl_claim_t, queue));
+    for (claim = zkl_lock_next(lock, NULL); claim != NULL; claim = next) {
+        next = zkl_lock_next(lock, claim);
+        zkl_claim_resolve(claim);
 
         if (lock->posted) {
             zkl_lock_unpost(lock);
@@ -880,21 +861,15 @@ zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter)
         return NGX_AGAIN;
     }
 
-    n = 0;
-
-    do {
-        rc = zkl_lock_learn(lock, waiter);
-
-    } while (rc == NGX_OK
-             && ++n < ZKL_LEARN
-             && lock->view.complete_through < waiter->seq);
+    for (n = 0; n < ZKL_LEARN && lock->view.complete_through < waiter->seq; n++)
+    {
+        if (zkl_lock_learn(lock, waiter) != NGX_OK) {
+            break;
+        }
+    }
 
     if (n != 0) {
         return NGX_OK;
-    }
-
-    if (rc != NGX_DECLINED) {
-        return rc;
     }
 
     /*
@@ -937,8 +912,7 @@ zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter)
  * only for a claim that was made in this incarnation of the lock's znode: after
  * the znode was made, and before waiter; and only while the claim's session
  * surely lives, so that the claim is not of before ZooKeeper lost data.
- * NGX_DECLINED: the claim has to be listed or waited for; NGX_AGAIN: no
- * memory.
+ * NGX_DECLINED: the claim has to be listed or waited for.
  */
 
 static ngx_int_t
@@ -985,7 +959,7 @@ zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter)
 
     entry = zkl_lock_make_other(lock, &observed);
     if (entry == NULL) {
-        return NGX_AGAIN;
+        return NGX_DECLINED;
     }
 
     entry->seq = seq;
@@ -1052,73 +1026,73 @@ zkl_lock_list(zkl_lock_t *lock)
 static void
 zkl_lock_list_handler(zkl_op_t *op)
 {
-    zkl_lock_t  *lock;
-
-    lock = op->data;
-
-    if (lock->list == op) {
-        lock->list = NULL;
-
-        if (op->rc == ZKL_NO_NODE) {
-            lock->known = 0;
-            op->rc = ZKL_OK;
-        }
-
-        if (op->rc == ZKL_OK && zkl_lock_merge(lock, op) == NGX_OK) {
-            lock->doubtful = 0;
-            lock->partial = 0;
-
-            zkl_lock_tell(lock, zkl_claim_listed);
-            lock->bumped = 0;
-            zkl_lock_post(lock);
-
-        } else {
-            if (op->rc == ZKL_NO_AUTH) {
-                zkl_lock_tell(lock, zkl_claim_unlisted);
-
-            } else {
-                lock->partial = 1;
-            }
-
-            /* the sweep, or the next connection, tries again */
-            zkl_lock_resolve(lock);
-        }
-    }
-
-    zkl_lock_op_end(lock);
-}
-
-
-static ngx_int_t
-zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op)
-{
     int              rc;
     ngx_uint_t       i, n;
+    zkl_lock_t      *lock;
     zkl_observed_t  *children;
 
-    children = ngx_alloc((op->nchildren + 1) * sizeof(zkl_observed_t),
-                         lock->worker->log);
-    if (children == NULL) {
-        return NGX_ERROR;
+    lock = op->data;
+    rc = -1;
+    children = NULL;
+
+    if (lock->list != op) {
+        goto done;
     }
 
-    lock->mixed = 0;
+    lock->list = NULL;
 
-    for (i = 0, n = 0; i < op->nchildren; i++) {
-        n += zkl_lock_observe(lock, &op->children[i], &children[n]);
+    if (op->rc == ZKL_NO_NODE) {
+        lock->known = 0;
+        op->rc = ZKL_OK;
     }
 
-    if (lock->node) {
-        n = zkl_node_observe(lock, op, children);
-        op->given = (int64_t) n;
+    if (op->rc == ZKL_OK) {
+        children = ngx_alloc((op->nchildren + 1) * sizeof(zkl_observed_t),
+                             lock->worker->log);
     }
 
-    rc = zkl_view_merge(&lock->view, lock->tick, op->given, children, n,
-                        zkl_lock_make_other, zkl_lock_gone, lock);
+    if (children != NULL) {
+        lock->mixed = 0;
 
-    ngx_free(children);
+        for (i = 0, n = 0; i < op->nchildren; i++) {
+            n += zkl_lock_observe(lock, &op->children[i], &children[n]);
+        }
 
-    return (rc == 0) ? NGX_OK : NGX_ERROR;
+        if (lock->node) {
+            n = zkl_node_observe(lock, op, children);
+            op->given = (int64_t) n;
+        }
+
+        rc = zkl_view_merge(&lock->view, lock->tick, op->given, children, n,
+                            zkl_lock_make_other, zkl_lock_gone, lock);
+
+        ngx_free(children);
+    }
+
+    if (rc == 0) {
+        lock->doubtful = 0;
+        lock->partial = 0;
+
+        zkl_lock_tell(lock, zkl_claim_listed);
+        lock->bumped = 0;
+        zkl_lock_post(lock);
+        goto done;
+    }
+
+    if (op->rc == ZKL_NO_AUTH) {
+        zkl_lock_tell(lock, zkl_claim_unlisted);
+
+    } else {
+        lock->partial = 1;
+    }
+
+    /* the sweep, or the next connection, tries again */
+
+    zkl_lock_resolve(lock);
+
+done:
+
+    zkl_lock_op_end(lock);
 }
 
 
@@ -1150,7 +1124,6 @@ zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed)
 
     claim = child.has_id
             ? zkl_claim_find(lock->worker, &child.id, &lock->sn.str) : NULL;
-    found = ZKL_FOUND_NOTHING;
 
     if (claim != NULL) {
         zkl_claim_observed(claim, observed);
@@ -1158,18 +1131,18 @@ zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed)
     } else if (child.has_id) {
         found = zkl_record_read(lock->worker->zone, &child.id, &lock->sn.str,
                                 &record);
-    }
 
-    if (found == ZKL_FOUND && (record.seq == child.seq || record.seq == -1)) {
-        observed->origin = ZKL_SIBLING;
-        observed->mode = record.mode;
-        observed->gone = (record.state == ZKL_RECORD_ENDED);
+        if ((found == ZKL_FOUND || found == ZKL_FOUND_END)
+            && (record.seq == child.seq || record.seq == -1))
+        {
+            observed->origin = ZKL_SIBLING;
+            observed->mode = record.mode;
 
-    } else if (found == ZKL_FOUND_END) {
+            /* the claim may have ended since the list */
 
-        /* a sibling's claim that has ended since the list */
-
-        observed->gone = 1;
+            observed->gone = (found == ZKL_FOUND_END
+                              || record.state == ZKL_RECORD_ENDED);
+        }
     }
 
     lock->mixed |= (observed->origin == ZKL_FOREIGN && observed->entry == NULL
@@ -1409,15 +1382,10 @@ zkl_lock_make_handler(zkl_op_t *op)
 void
 zkl_lock_refuse(zkl_lock_t *lock, zkl_outcome_e outcome)
 {
-    ngx_queue_t  *q, *next;
-    zkl_claim_t  *claim;
+    zkl_claim_t  *claim, *next;
 
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        claim = ngx_queue_data(q, zkl_claim_t, queue);
+    for (claim = zkl_lock_next(lock, NULL); claim != NULL; claim = next) {
+        next = zkl_lock_next(lock, claim);
 
         if (claim->state == ZKL_START) {
             zkl_claim_refuse(claim, outcome);
@@ -1445,7 +1413,6 @@ void
 zkl_lock_watch_parent(zkl_lock_t *lock, int64_t witness)
 {
     int64_t       oldest, youngest;
-    ngx_queue_t  *q;
     zkl_claim_t  *claim;
 
     if (lock->node || lock->view.watched || lock->parent != NULL) {
@@ -1454,12 +1421,9 @@ zkl_lock_watch_parent(zkl_lock_t *lock, int64_t witness)
 
     oldest = 0;
     youngest = 0;
+    claim = NULL;
 
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims) && witness == 0;
-         q = ngx_queue_next(q))
-    {
-        claim = ngx_queue_data(q, zkl_claim_t, queue);
+    while (witness == 0 && (claim = zkl_lock_next(lock, claim)) != NULL) {
 
         if (claim->entry.linked && claim->czxid != 0
             && (oldest == 0 || claim->czxid < oldest))
@@ -1628,35 +1592,19 @@ zkl_lock_bumped(zkl_lock_t *lock)
 static void
 zkl_lock_tell_bumped(zkl_lock_t *lock)
 {
-    ngx_msec_t    past;
-    ngx_uint_t    n;
-    ngx_queue_t  *q;
-    zkl_claim_t  *claim;
-
-    if (lock->reread.timer_set) {
-        return;
-    }
+    ngx_msec_t  past;
 
     past = ngx_current_msec - lock->read;
-    n = 0;
 
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims) && past < ZKL_REREAD;
-         q = ngx_queue_next(q))
+    if (past >= ZKL_REREAD
+        || lock->nclaims < ZKL_HOLDERS_MANY
+        || zkl_view_holders(&lock->view) < ZKL_HOLDERS_MANY)
     {
-        claim = ngx_queue_data(q, zkl_claim_t, queue);
+        zkl_lock_reread_handler(&lock->reread);
 
-        if (claim->state == ZKL_WAIT) {
-            break;
-        }
-
-        if (++n == ZKL_HOLDERS_MANY) {
-            ngx_add_timer(&lock->reread, ZKL_REREAD - past);
-            return;
-        }
+    } else if (!lock->reread.timer_set) {
+        ngx_add_timer(&lock->reread, ZKL_REREAD - past);
     }
-
-    zkl_lock_reread_handler(&lock->reread);
 }
 
 
@@ -1982,35 +1930,26 @@ zkl_lock_prune(zkl_lock_t *lock)
 
 
 /*
- * Whether the view of a lock without own claims can be kept: the first few
- * claims, if all are siblings', because the zone tells of the end of a
- * sibling's claim.  The claims behind are forgotten.
+ * No claim of this worker keeps the view true any more.  The first few claims
+ * stay in the view, as far as they are siblings', because the zone tells of the
+ * end of a sibling's claim.  The claims behind are forgotten.
  */
 
-static ngx_uint_t
+static void
 zkl_lock_rest(zkl_lock_t *lock)
 {
     ngx_uint_t    n;
     zkl_entry_t  *entry;
 
-    if (lock->node) {
-        return 0;
-    }
-
     n = 0;
 
     for (entry = zkl_view_first(&lock->view);
-         entry != NULL && n++ < ZKL_KIN;
+         entry != NULL && entry->origin == ZKL_SIBLING && n < ZKL_KIN;
          entry = zkl_view_after(&lock->view, entry))
     {
-        if (entry->origin != ZKL_SIBLING) {
-            return 0;
-        }
-
         zkl_lock_unwatch((zkl_other_t *) entry);
+        n++;
     }
 
-    zkl_view_keep(&lock->view, ZKL_KIN, zkl_lock_gone, lock);
-
-    return 1;
+    zkl_view_keep(&lock->view, n, zkl_lock_gone, lock);
 }

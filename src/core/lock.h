@@ -65,7 +65,8 @@ struct zkl_lock_s {
 
     zkl_view_t                         view;
     ngx_queue_t                        claims;  /* this worker's, held claims
-                                                   before waiting claims */
+                                                   first; of one znode: in the
+                                                   order of arrival */
     ngx_uint_t                         nclaims;
     ngx_uint_t                         nkeen;   /* keyed or bound claims, which
                                                    the sweep visits while they
@@ -148,9 +149,6 @@ zkl_lock_t *zkl_lock_find(zkl_worker_t *worker, ngx_str_t *path);
 void zkl_lock_join(zkl_lock_t *lock, zkl_claim_t *claim);
 void zkl_lock_leave(zkl_lock_t *lock, zkl_claim_t *claim);
 
-/* Moves a claim that now waits or is held: held claims come first. */
-void zkl_lock_order(zkl_lock_t *lock, zkl_claim_t *claim);
-
 /*
  * Sets the layout of the lock; node: the lock is one znode.  NGX_DECLINED: the
  * lock has claims of the other layout.
@@ -166,7 +164,7 @@ ngx_int_t zkl_lock_layout(zkl_lock_t *lock, ngx_uint_t node);
 void zkl_lock_post(zkl_lock_t *lock);
 
 /* Advances the posted locks, and frees what has ended; called once a turn. */
-void zkl_lock_run(zkl_worker_t *worker);
+void zkl_lock_turn_handler(ngx_event_t *ev);
 
 /* Frees the claims that have left: the turn, or the process, ends. */
 void zkl_lock_reap(zkl_worker_t *worker);
@@ -246,6 +244,12 @@ void zkl_lock_sweep(zkl_lock_t *lock);
  */
 ngx_int_t zkl_lock_read(zkl_lock_t *lock, zkl_op_t **under_way, zkl_op_e type,
     ngx_str_t *name, ngx_uint_t watch, zkl_op_pt handler);
+
+/*
+ * The next of this worker's claims of the lock; of NULL: the first.  NULL:
+ * there is none.
+ */
+zkl_claim_t *zkl_lock_next(zkl_lock_t *lock, zkl_claim_t *claim);
 
 /* Calls tell for each claim; tell may end that claim. */
 void zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim));

@@ -82,7 +82,6 @@ zkl_node_fits(zkl_op_t *op, zkl_claim_data_t *cdata)
 void
 zkl_node_turn(zkl_lock_t *lock)
 {
-    ngx_queue_t  *q;
     zkl_claim_t  *claim;
 
     if (lock->waits || lock->parent != NULL || lock->making != 0
@@ -91,11 +90,9 @@ zkl_node_turn(zkl_lock_t *lock)
         return;
     }
 
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims);
-         q = ngx_queue_next(q))
-    {
-        claim = ngx_queue_data(q, zkl_claim_t, queue);
+    claim = NULL;
+
+    while ((claim = zkl_lock_next(lock, claim)) != NULL) {
 
         if (claim->state != ZKL_START) {
             return;
@@ -103,8 +100,7 @@ zkl_node_turn(zkl_lock_t *lock)
     }
 
     if (lock->nclaims != 0) {
-        q = ngx_queue_head(&lock->claims);
-        zkl_claim_create(ngx_queue_data(q, zkl_claim_t, queue));
+        zkl_claim_create(zkl_lock_next(lock, NULL));
     }
 }
 
@@ -192,16 +188,12 @@ done:
 void
 zkl_node_changed(zkl_lock_t *lock, ngx_uint_t deleted)
 {
-    ngx_queue_t  *q;
     zkl_claim_t  *claim;
 
     lock->waits = 0;
+    claim = NULL;
 
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims);
-         q = ngx_queue_next(q))
-    {
-        claim = ngx_queue_data(q, zkl_claim_t, queue);
+    while ((claim = zkl_lock_next(lock, claim)) != NULL) {
 
         if (claim->entry.linked || claim->watched
             || claim->state == ZKL_TAKE)
@@ -249,7 +241,6 @@ void
 zkl_node_resolve(zkl_lock_t *lock)
 {
     ngx_uint_t    n, taken, ready;
-    ngx_queue_t  *q;
     zkl_claim_t  *claim;
 
 again:
@@ -260,13 +251,9 @@ again:
 
     taken = lock->waits;
     ready = zkl_session_ready(lock->worker->session);
+    claim = NULL;
 
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims);
-         q = ngx_queue_next(q))
-    {
-        claim = ngx_queue_data(q, zkl_claim_t, queue);
-
+    while ((claim = zkl_lock_next(lock, claim)) != NULL) {
         taken |= claim->state == ZKL_WAIT
                  || claim->state == ZKL_HELD
                  || claim->state == ZKL_EXPIRING
@@ -274,11 +261,7 @@ again:
                      && !claim->ending && !claim->adoption->ended);
     }
 
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims);
-         q = ngx_queue_next(q))
-    {
-        claim = ngx_queue_data(q, zkl_claim_t, queue);
+    while ((claim = zkl_lock_next(lock, claim)) != NULL) {
 
         if (claim->state != ZKL_START) {
             continue;

@@ -77,7 +77,6 @@ static void zkl_worker_changed(void *data, ngx_str_t *path,
     ngx_uint_t deleted);
 static void zkl_worker_listed(void *data, ngx_str_t *path);
 static void zkl_worker_made(void *data, int64_t zxid);
-static void zkl_worker_turn_handler(ngx_event_t *ev);
 static void zkl_worker_proceed(zkl_worker_t *worker);
 static void zkl_worker_sweep_handler(ngx_event_t *ev);
 
@@ -139,7 +138,7 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
         ngx_queue_init(&worker->subs[i]);
     }
 
-    zkl_worker_timer(worker, &worker->turn, zkl_worker_turn_handler);
+    zkl_worker_timer(worker, &worker->turn, zkl_lock_turn_handler);
     zkl_worker_timer(worker, &worker->sweep, zkl_worker_sweep_handler);
     worker->sweep.cancelable = 1;
 
@@ -702,14 +701,8 @@ zkl_worker_answered(void *data, ngx_uint_t write, ngx_uint_t n,
 void
 zkl_worker_count(zkl_worker_t *worker, zkl_count_e which, ngx_uint_t n)
 {
-    zkl_counters_add(worker->zone->map->counters, which, n);
-}
-
-
-static void
-zkl_worker_turn_handler(ngx_event_t *ev)
-{
-    zkl_lock_run(ngx_queue_data(ev, zkl_worker_t, turn));
+    (void) ngx_atomic_fetch_add(&worker->zone->map->counters->counts[which],
+                                n);
 }
 
 

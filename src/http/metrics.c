@@ -346,7 +346,7 @@ ngx_http_zk_lock_metrics_histogram(ngx_buf_t *b,
 
     n = 0;
     sum = histogram->sum;
-    bounds = zkl_counters_bounds(times->which);
+    bounds = zkl_counters_bounds[times->which];
 
     label = times->label ? times->label : "";
     comma = times->label ? "," : "";

@@ -26,20 +26,13 @@ static const ngx_msec_t  zkl_counters_operations[] = {
     1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 0
 };
 
-static const ngx_msec_t *const  zkl_counters_times[ZKL_TIMES] = {
+const ngx_msec_t *const  zkl_counters_bounds[ZKL_TIMES] = {
     zkl_counters_waits,
     zkl_counters_waits,
     zkl_counters_holds,
     zkl_counters_operations,
     zkl_counters_operations
 };
-
-
-void
-zkl_counters_add(zkl_counters_t *counters, zkl_count_e which, ngx_uint_t n)
-{
-    (void) ngx_atomic_fetch_add(&counters->counts[which], n);
-}
 
 
 void
@@ -54,7 +47,7 @@ zkl_counters_time(zkl_counters_t *counters, zkl_times_e which,
     ms = (time > 0) ? (ngx_msec_t) time : 0;
 
     times = &counters->times[which];
-    bounds = zkl_counters_bounds(which);
+    bounds = zkl_counters_bounds[which];
 
     for (i = 0; bounds[i] != 0 && ms > bounds[i]; i++) { /* void */ }
 
@@ -70,11 +63,4 @@ zkl_counters_call(zkl_counters_t *counters, ngx_uint_t call,
     if (call < ZKL_COUNTED_CALLS && outcome < ZKL_COUNTED_OUTCOMES) {
         (void) ngx_atomic_fetch_add(&counters->calls[call][outcome], 1);
     }
-}
-
-
-const ngx_msec_t *
-zkl_counters_bounds(zkl_times_e which)
-{
-    return zkl_counters_times[which];
 }

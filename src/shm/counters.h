@@ -65,9 +65,6 @@ typedef struct {
 } zkl_counters_t;
 
 
-void zkl_counters_add(zkl_counters_t *counters, zkl_count_e which,
-    ngx_uint_t n);
-
 /* Counts a time; one that is below zero, by a change of the clock, is zero. */
 void zkl_counters_time(zkl_counters_t *counters, zkl_times_e which,
     ngx_msec_int_t time);
@@ -76,8 +73,8 @@ void zkl_counters_time(zkl_counters_t *counters, zkl_times_e which,
 void zkl_counters_call(zkl_counters_t *counters, ngx_uint_t call,
     ngx_uint_t outcome);
 
-/* The bounds of a histogram, in milliseconds; the last one is 0. */
-const ngx_msec_t *zkl_counters_bounds(zkl_times_e which);
+/* the bounds of the histograms, in milliseconds; the last one is 0 */
+extern const ngx_msec_t *const  zkl_counters_bounds[ZKL_TIMES];
 
 
 #endif /* _ZKL_COUNTERS_H_INCLUDED_ */

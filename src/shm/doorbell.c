@@ -21,7 +21,6 @@
 
 
 static void zkl_doorbell_set(ngx_atomic_t *words, ngx_uint_t bit);
-static ngx_atomic_uint_t zkl_doorbell_take(ngx_atomic_t *word);
 
 
 void
@@ -34,10 +33,6 @@ zkl_doorbell_keeper(zkl_layout_t *map, ngx_uint_t slot, uint32_t record)
     }
 
     home = map->slots[slot].home;
-
-    if (home >= map->nslots) {
-        return;
-    }
 
     zkl_doorbell_set(&map->bits[home * map->nbits], record);
     zkl_doorbell_set(&map->summaries[home * map->nsummary],
@@ -69,10 +64,13 @@ zkl_doorbell_answer(zkl_layout_t *map, ngx_uint_t home,
     zkl_doorbell_pt handler, void *data)
 {
     ngx_uint_t          i, m, record;
+    ngx_atomic_t       *summary;
     ngx_atomic_uint_t   changed, bits;
 
+    summary = &map->summaries[home * map->nsummary];
+
     for (i = 0; i < map->nsummary; i++) {
-        changed = zkl_doorbell_take(&map->summaries[home * map->nsummary + i]);
+        changed = __sync_fetch_and_and(&summary[i], 0);
 
         for (m = i * ZKL_WORD_BITS; changed != 0; m++, changed >>= 1) {
 
@@ -80,7 +78,7 @@ zkl_doorbell_answer(zkl_layout_t *map, ngx_uint_t home,
                 continue;
             }
 
-            bits = zkl_doorbell_take(&map->bits[home * map->nbits + m]);
+            bits = __sync_fetch_and_and(&map->bits[home * map->nbits + m], 0);
             record = m * ZKL_WORD_BITS;
 
             for ( /* void */ ; bits != 0; record++, bits >>= 1) {
@@ -110,10 +108,9 @@ zkl_doorbell_watchers(zkl_layout_t *map, uint32_t record, ngx_uint_t clear)
 
     cell = zkl_layout_cell(map, record);
 
-    for  (i = 0; i < ZKL_SLOT_WORDS; i++) {
-
-        word = clear ? zkl_doorbell_take(&cell->watchers[i])
-                     : cell->watchers[i];
+    for (i = 0; i < ZKL_SLOT_WORDS; i++) {
+        word = __sync_fetch_and_and(&cell->watchers[i],
+                                    clear ? 0 : ~(ngx_atomic_uint_t) 0);
 
         for (k = 0; word != 0; k++, word >>= 1) {
             if (word & 1) {
@@ -127,26 +124,6 @@ zkl_doorbell_watchers(zkl_layout_t *map, uint32_t record, ngx_uint_t clear)
 static void
 zkl_doorbell_set(ngx_atomic_t *words, ngx_uint_t bit)
 {
-    ngx_atomic_t       *word;
-    ngx_atomic_uint_t   old;
-
-    word = &words[bit / ZKL_WORD_BITS];
-
-    do {
-        old = *word;
-    } while (!ngx_atomic_cmp_set(word, old, old | (ngx_atomic_uint_t) 1
-                                            << (bit % ZKL_WORD_BITS)));
-}
-
-
-static ngx_atomic_uint_t
-zkl_doorbell_take(ngx_atomic_t *word)
-{
-    ngx_atomic_uint_t  old;
-
-    do {
-        old = *word;
-    } while (old != 0 && !ngx_atomic_cmp_set(word, old, 0));
-
-    return old;
+    (void) __sync_fetch_and_or(&words[bit / ZKL_WORD_BITS],
+                               (ngx_atomic_uint_t) 1 << bit % ZKL_WORD_BITS);
 }

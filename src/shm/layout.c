@@ -16,7 +16,7 @@
 #include "shm/layout.h"
 
 
-static ngx_int_t zkl_layout_lay_out(zkl_layout_t *map, size_t size);
+static uintptr_t zkl_layout_lay_out(zkl_layout_t *map);
 static void *zkl_layout_part(uintptr_t *at, size_t size);
 static void zkl_layout_cleanup(void *data);
 static ngx_atomic_uint_t zkl_layout_process(ngx_pid_t pid);
@@ -38,8 +38,15 @@ zkl_layout_make(ngx_slab_pool_t *shpool, ngx_cycle_t *cycle)
     }
 
     map->nslots = zkl_layout_nslots();
+    map->nchunks = size / (ZKL_CHUNK * ZKL_CELL);
 
-    if (zkl_layout_lay_out(map, size) != NGX_OK) {
+    while (map->nchunks != 0
+           && zkl_layout_lay_out(map) > (uintptr_t) map + size)
+    {
+        map->nchunks--;
+    }
+
+    if (map->nchunks == 0) {
         ngx_log_error(NGX_LOG_EMERG, cycle->log, 0,
                       "zk_lock_zone is too small");
         return NULL;
@@ -97,29 +104,27 @@ zkl_layout_cell(zkl_layout_t *map, uint32_t record)
 }
 
 
-uint32_t
-zkl_layout_next(zkl_layout_t *map, uint32_t record, ngx_uint_t slot)
+zkl_cell_t *
+zkl_layout_next(zkl_layout_t *map, ngx_uint_t slot, uint32_t *record)
 {
+    uint32_t           n;
     ngx_uint_t         chunk;
     ngx_atomic_uint_t  owner;
 
-    while (record < map->ncells) {
-        chunk = record / ZKL_CHUNK;
+    for (n = *record + 1; n < map->ncells; n++) {
+        chunk = n / ZKL_CHUNK;
         owner = map->owners[chunk];
 
         if (owner == 0 || (slot != map->nslots && owner != slot + 1)) {
-            record = (uint32_t) (chunk + 1) * ZKL_CHUNK;
-            continue;
-        }
+            n |= ZKL_CHUNK - 1;
 
-        if (map->starts[chunk] >> (record % ZKL_CHUNK) & 1) {
-            break;
+        } else if (map->starts[chunk] >> (n % ZKL_CHUNK) & 1) {
+            *record = n;
+            return zkl_layout_cell(map, n);
         }
-
-        record++;
     }
 
-    return record;
+    return NULL;
 }
 
 
@@ -190,37 +195,15 @@ zkl_layout_nslots(void)
 }
 
 
-/*
- * Lays out the zone, size bytes with map at the head.  NGX_ERROR: too few
- * bytes.
- */
+/* Lays out the zone with map->nchunks chunks behind map; returns the end. */
 
-static ngx_int_t
-zkl_layout_lay_out(zkl_layout_t *map, size_t size)
+static uintptr_t
+zkl_layout_lay_out(zkl_layout_t *map)
 {
-    size_t      chunk, fixed;
-    uintptr_t   at;
+    uintptr_t  at;
 
     const size_t  word = sizeof(ngx_atomic_t);
 
-    /* a chunk: cells, owner, starts, shares of indexes, quotas, doorbells */
-
-    chunk = ZKL_CHUNK * ZKL_CELL
-            + word + sizeof(uint64_t)
-            + (2 + ZKL_QUOTA_WORDS) * ZKL_CHUNK * word
-            + map->nslots * (ZKL_CHUNK / 8 + 1);
-
-    fixed = sizeof(zkl_layout_t)
-            + sizeof(zkl_counters_t)
-            + ZKL_PLACES * sizeof(zkl_place_t)
-            + map->nslots * (sizeof(zkl_slot_t) + ZKL_PLACES / 8 + 4 * word)
-            + 4096;
-
-    if (size < fixed + chunk) {
-        return NGX_ERROR;
-    }
-
-    map->nchunks = (size - fixed) / chunk;
     map->ncells = map->nchunks * ZKL_CHUNK;
     map->nquotas = map->ncells * ZKL_QUOTA_WORDS;
 
@@ -247,7 +230,7 @@ zkl_layout_lay_out(zkl_layout_t *map, size_t size)
     map->starts = zkl_layout_part(&at, map->nchunks * sizeof(uint64_t));
     map->cells = zkl_layout_part(&at, map->ncells * ZKL_CELL);
 
-    return (at > (uintptr_t) map + size) ? NGX_ERROR : NGX_OK;
+    return at;
 }
 
 

@@ -32,6 +32,8 @@
 #define ZKL_CELL                      256
 #define ZKL_CHUNK                     64
 
+#define ZKL_NO_RECORD                 ((uint32_t) -1)
+
 /* the keeper of a slot that no process keeps */
 #define ZKL_FREE                      ((ngx_atomic_uint_t) 0)
 #define ZKL_ORPHAN                    ((ngx_atomic_uint_t) -1)
@@ -73,8 +75,9 @@ typedef struct {
                                                right up to that version */
     ngx_atomic_t                renewals;   /* in the znode's data */
     ngx_atomic_t                holds;      /* the number of holds, 0: not held
-                                               (any more); upper half: the last
-                                               counted remote request */
+                                               (any more); upper half: a hash
+                                               of the remote request that was
+                                               counted last */
     ngx_atomic_t                delivery;   /* which client was told of the
                                                grant */
     ngx_atomic_t                bound;      /* the claim ends with the worker */
@@ -88,8 +91,6 @@ typedef struct {
     uint32_t                    mode;
     uint32_t                    was;        /* the mode before, in the znode's
                                                name until a rename */
-    uint32_t                    remote;     /* the last counted remote request
-                                               in full */
     uint32_t                    named;      /* the record in the znode's name */
     uint32_t                    term;       /* how often the gate below which
                                                the lease is entered was taken
@@ -221,10 +222,12 @@ ngx_int_t zkl_layout_keep(zkl_layout_t *map, ngx_cycle_t *cycle);
 zkl_cell_t *zkl_layout_cell(zkl_layout_t *map, uint32_t record);
 
 /*
- * The first record at or behind that number which is noted in a chunk of slot,
- * or in any chunk if slot is map->nslots; map->ncells: there is none.
+ * The cell of the next record that is noted in a chunk of slot, or in any chunk
+ * if slot is map->nslots, and the record's number; NULL: there is none.  The
+ * caller sets *record to ZKL_NO_RECORD first.
  */
-uint32_t zkl_layout_next(zkl_layout_t *map, uint32_t record, ngx_uint_t slot);
+zkl_cell_t *zkl_layout_next(zkl_layout_t *map, ngx_uint_t slot,
+    uint32_t *record);
 
 /* The cells of a chunk that records have, a bit each. */
 uint64_t zkl_layout_used(zkl_layout_t *map, ngx_uint_t chunk);

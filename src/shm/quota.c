@@ -161,21 +161,20 @@ zkl_quota_deaths(zkl_layout_t *map)
 static void
 zkl_quota_recount(zkl_layout_t *map, uint64_t key, zkl_quota_found_t *found)
 {
-    uint32_t           record;
-    ngx_uint_t         n;
-    ngx_atomic_uint_t  deaths;
+    uint32_t            record;
+    ngx_uint_t          n;
+    zkl_cell_t         *cell;
+    ngx_atomic_uint_t   deaths;
 
     deaths = zkl_quota_deaths(map);
 
     ngx_memory_barrier();
 
     n = 0;
+    record = ZKL_NO_RECORD;
 
-    for (record = zkl_layout_next(map, 0, map->nslots);
-         record != map->ncells;
-         record = zkl_layout_next(map, record + 1, map->nslots))
-    {
-        n += zkl_layout_cell(map, record)->quota == key;
+    while ((cell = zkl_layout_next(map, map->nslots, &record)) != NULL) {
+        n += (cell->quota == key);
     }
 
     n -= ngx_min(n, found->n - (found->value & ZKL_QUOTA_COUNT));

@@ -277,22 +277,28 @@ zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to)
 {
     uint32_t       record;
     ngx_uint_t     i;
+    zkl_cell_t    *cell;
     zkl_layout_t  *map;
 
     map = from->map;
+    record = ZKL_NO_RECORD;
 
-    for (record = zkl_layout_next(map, 0, from->slot);
-         record != map->ncells;
-         record = zkl_layout_next(map, record + 1, from->slot))
-    {
-        if (zkl_layout_cell(map, record)->slot == from->slot) {
-            zkl_record_free(from, record);
+    while ((cell = zkl_layout_next(map, from->slot, &record)) != NULL) {
+
+        if (to == NULL) {
+            zkl_record_ending(cell, ZKL_ENDING_FORSAKEN);
+
+        } else if (cell->slot != from->slot) {
+            continue;
         }
+
+        zkl_record_free(from, record);
     }
 
     for (i = 0; i < map->nchunks; i++) {
         (void) ngx_atomic_cmp_set(&map->owners[i], from->slot + 1,
-                                  map->starts[i] ? to->slot + 1 : 0);
+                                  (to != NULL && map->starts[i] != 0)
+                                  ? to->slot + 1 : 0);
     }
 }
 
@@ -544,8 +550,7 @@ zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token, ngx_str_t *path)
     zkl_record_t  copy;
 
     if (zkl_record_read(zone, &token->id, path, &copy) == ZKL_FOUND_NOTHING
-        || copy.seq != token->seq
-        || copy.ending == ZKL_ENDING_FORSAKEN)
+        || copy.seq != token->seq)
     {
         return ZKL_ENDING_UNKNOWN;
     }
@@ -588,16 +593,11 @@ zkl_record_inherit(zkl_zone_t *zone, zkl_inherit_pt handler, void *data)
     uint32_t       record;
     ngx_str_t      path;
     zkl_cell_t    *cell;
-    zkl_layout_t  *map;
     zkl_record_t   copy;
 
-    map = zone->map;
+    record = ZKL_NO_RECORD;
 
-    for (record = zkl_layout_next(map, 0, zone->slot);
-         record != map->ncells;
-         record = zkl_layout_next(map, record + 1, zone->slot))
-    {
-        cell = zkl_layout_cell(map, record);
+    while ((cell = zkl_layout_next(zone->map, zone->slot, &record)) != NULL) {
 
         if (cell->state == ZKL_RECORD_FREE) {
 
@@ -802,18 +802,15 @@ zkl_record_get(zkl_zone_t *zone, uint32_t record, const zkl_id_t *id,
     ngx_str_t *path, zkl_record_t *copy)
 {
     if (zkl_record_copy(zone, record, path, copy) != NGX_OK
-        || !zkl_name_secret_equal(copy->id.random, id->random, ZKL_RANDOM_LEN))
+        || !zkl_name_secret_equal(copy->id.random, id->random, ZKL_RANDOM_LEN)
+        || copy->ending == ZKL_ENDING_FORSAKEN
+        || copy->slot >= zone->map->nslots)
     {
         return ZKL_FOUND_NOTHING;
     }
 
     if (copy->state == ZKL_RECORD_FREE) {
-        return (copy->ending == ZKL_ENDING_FORSAKEN) ? ZKL_FOUND_NOTHING
-                                                     : ZKL_FOUND_END;
-    }
-
-    if (copy->slot >= zone->map->nslots) {
-        return ZKL_FOUND_NOTHING;
+        return ZKL_FOUND_END;
     }
 
     return (copy->slot != zone->slot
@@ -983,12 +980,9 @@ zkl_record_durable(zkl_cell_t *cell, zkl_claim_data_t *cdata, uint32_t term)
 static ngx_uint_t
 zkl_record_counted(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 {
-    uint32_t  remote;
-
-    remote = ngx_crc32_short((u_char *) cdata->want, cdata->want_len);
-
-    return cell->remote == remote && cell->holds >> ZKL_HOLDS_BITS
-                                     == (remote & ZKL_HOLDS);
+    return cell->holds >> ZKL_HOLDS_BITS
+           == (ngx_crc32_short((u_char *) cdata->want, cdata->want_len)
+               & ZKL_HOLDS);
 }
 
 
@@ -1016,8 +1010,8 @@ zkl_record_count(zkl_cell_t *cell, ngx_uint_t holds, ngx_uint_t anew)
 ngx_int_t
 zkl_record_remote(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 {
-    uint32_t    remote;
-    ngx_uint_t  n, less;
+    ngx_uint_t         n, less;
+    ngx_atomic_uint_t  remote;
 
     if (zkl_record_counted(cell, cdata)) {
         return NGX_OK;
@@ -1037,10 +1031,7 @@ zkl_record_remote(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 
     remote = ngx_crc32_short((u_char *) cdata->want, cdata->want_len);
 
-    cell->remote = remote;
-    ngx_memory_barrier();
-
-    cell->holds = (ngx_atomic_uint_t) remote << ZKL_HOLDS_BITS
+    cell->holds = remote << ZKL_HOLDS_BITS
                   | (less ? n - 1 : n + 1);
 
     return NGX_OK;

@@ -19,8 +19,6 @@
 #include "shm/zone.h"
 
 
-#define ZKL_NO_RECORD                 ((uint32_t) -1)
-
 /*
  * Bytes of a key in the random part of an id; the remaining bytes make the ids
  * of a key differ, also between gateways that do not know of each other.
@@ -111,8 +109,8 @@ typedef struct {
     unsigned                         durable:1; /* the znode may be durable: the
                                                    claim data get a longer ttl
                                                    before the client is told */
-    zkl_ending_e                     ending;    /* FORSAKEN, of FREE: the claim
-                                                   that was here may live */
+    zkl_ending_e                     ending;    /* FORSAKEN: the claim that is,
+                                                   or was, here may live */
 } zkl_record_t;
 
 
@@ -157,9 +155,11 @@ ngx_int_t zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path,
     zkl_child_t *child, int64_t czxid, ngx_uint_t index, uint32_t *record);
 
 /*
- * Gives the chunks of an adopted slot to another slot of this worker, with the
- * records that have moved there.  The other records, which have ended, are
- * freed, because the session is over.
+ * Gives the chunks of a slot whose session is over, or never was, to another
+ * slot of this worker, with the records that have moved there.  The other
+ * records, which have ended, are freed.  With to NULL all records are freed,
+ * and the chunks are free; a durable claim does not end with the session, so
+ * only ZooKeeper tells of the claims.
  */
 void zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to);
 

@@ -41,9 +41,8 @@ zkl_seq_index_put(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
     i = zkl_seq_index_index(zone, path, seq);
     entry = &zone->map->seq_index[i];
 
-    do {
-        old = *entry;
-    } while (!ngx_atomic_cmp_set(entry, old, (ngx_atomic_uint_t) record + 1));
+    old = __atomic_exchange_n(entry, (ngx_atomic_uint_t) record + 1,
+                              __ATOMIC_SEQ_CST);
 
     if (!(old & ZKL_AWAITED)) {
         return;
@@ -141,7 +140,7 @@ zkl_seq_index_index(zkl_zone_t *zone, ngx_str_t *path, int64_t seq)
 }
 
 
-/* Whether another worker lives. */
+/* Whether another worker lives, or has left a session that lives on. */
 
 static ngx_uint_t
 zkl_seq_index_others(zkl_zone_t *zone)
@@ -152,11 +151,7 @@ zkl_seq_index_others(zkl_zone_t *zone)
     for (i = 0; i < zone->map->nslots; i++) {
         slot = &zone->map->slots[i];
 
-        if (i != zone->slot && slot->home == i
-            && slot->keeper != ZKL_FREE
-            && slot->keeper != ZKL_ORPHAN
-            && zkl_ahead(slot->alive))
-        {
+        if (i != zone->slot && slot->home == i && zkl_ahead(slot->alive)) {
             return 1;
         }
     }

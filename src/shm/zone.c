@@ -288,32 +288,12 @@ zkl_zone_free(zkl_zone_t *zone)
 }
 
 
-/*
- * Frees all records of a slot whose session is over, or never was.  A durable
- * claim does not end with the session: only ZooKeeper tells of the claims.
- */
+/* Empties a slot whose session is over, or never was. */
 
 static void
 zkl_zone_wipe(zkl_zone_t *zone)
 {
-    uint32_t       record;
-    ngx_uint_t     i;
-    zkl_layout_t  *map;
-
-    map = zone->map;
-
-    for (record = zkl_layout_next(map, 0, zone->slot);
-         record != map->ncells;
-         record = zkl_layout_next(map, record + 1, zone->slot))
-    {
-        zkl_record_ending(zkl_layout_cell(map, record), ZKL_ENDING_FORSAKEN);
-        zkl_record_free(zone, record);
-    }
-
-    for (i = 0; i < map->nchunks; i++) {
-        (void) ngx_atomic_cmp_set(&map->owners[i], zone->slot + 1, 0);
-    }
-
+    zkl_record_hand_over(zone, NULL);
     zkl_zone_set_key(zone, NULL);
 
     zone->own->alive = zkl_now() - 1;
@@ -386,12 +366,9 @@ zkl_zone_count(zkl_zone_t *zone, zkl_counts_t *counts)
 
     counts->alive = (alive > 0) ? (ngx_msec_t) alive : 0;
 
-    for (record = zkl_layout_next(map, 0, map->nslots);
-         record != map->ncells;
-         record = zkl_layout_next(map, record + 1, map->nslots))
-    {
-        cell = zkl_layout_cell(map, record);
+    record = ZKL_NO_RECORD;
 
+    while ((cell = zkl_layout_next(map, map->nslots, &record)) != NULL) {
         counts->states[cell->state % 6]++;
         counts->cells += zkl_layout_cells_of(cell->path_len);
     }

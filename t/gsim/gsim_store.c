@@ -32,12 +32,10 @@ int __tsan_atomic64_compare_exchange_strong(uint64_t *p, uint64_t *expected,
     uint64_t value, int order, int failed);
 uint64_t __tsan_atomic64_compare_exchange_val(uint64_t *p, uint64_t expected,
     uint64_t value, int order, int failed);
-uint64_t __tsan_atomic64_fetch_add(uint64_t *p, uint64_t n, int order);
 int __tsan_atomic32_compare_exchange_strong(uint32_t *p, uint32_t *expected,
     uint32_t value, int order, int failed);
 uint32_t __tsan_atomic32_compare_exchange_val(uint32_t *p, uint32_t expected,
     uint32_t value, int order, int failed);
-uint32_t __tsan_atomic32_fetch_add(uint32_t *p, uint32_t n, int order);
 
 
 #define GSIM_ACCESS(n)                                                         \
@@ -87,10 +85,17 @@ GSIM_ACCESS(16)
         (void) __tsan_atomic##bits##_compare_exchange_strong(p, &expected,    \
                                                     value, order, failed);    \
         return expected;                                                      \
-    }                                                                         \
+    }
+
+GSIM_ATOMIC(64, uint64_t)
+GSIM_ATOMIC(32, uint32_t)
+
+
+#define GSIM_CHANGE(bits, type, name, then)                                    \
+    type __tsan_atomic##bits##_##name(type *p, type n, int order);            \
                                                                               \
     type                                                                      \
-    __tsan_atomic##bits##_fetch_add(type *p, type n, int order)               \
+    __tsan_atomic##bits##_##name(type *p, type n, int order)                  \
     {                                                                         \
         type  was;                                                            \
                                                                               \
@@ -98,13 +103,19 @@ GSIM_ACCESS(16)
         gsim_store(p);                                                        \
                                                                               \
         was = *p;                                                             \
-        *p = was + n;                                                         \
+        *p = then;                                                            \
                                                                               \
         return was;                                                           \
     }
 
-GSIM_ATOMIC(64, uint64_t)
-GSIM_ATOMIC(32, uint32_t)
+GSIM_CHANGE(64, uint64_t, fetch_add, was + n)
+GSIM_CHANGE(64, uint64_t, fetch_and, was & n)
+GSIM_CHANGE(64, uint64_t, fetch_or, was | n)
+GSIM_CHANGE(64, uint64_t, exchange, n)
+GSIM_CHANGE(32, uint32_t, fetch_add, was + n)
+GSIM_CHANGE(32, uint32_t, fetch_and, was & n)
+GSIM_CHANGE(32, uint32_t, fetch_or, was | n)
+GSIM_CHANGE(32, uint32_t, exchange, n)
 
 
 void

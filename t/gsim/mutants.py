@@ -101,7 +101,7 @@ MUTANTS = [
 
     ('a forsaken record is that of a claim that ended',
      'shm/record.c:zkl_record_get',
-     '(copy->ending == ZKL_ENDING_FORSAKEN)', '(0)', ('--rich', 60000)),
+     '|| copy->ending == ZKL_ENDING_FORSAKEN\n', '', ('--rich', 60000)),
 
     ('the data of a durable claim forget a longer time',
      'core/serve.c:zkl_serve',
@@ -1222,7 +1222,7 @@ MUTANTS = [
 
     ('the cells of a record that has moved stay with the slot',
      'shm/record.c:zkl_record_hand_over',
-     'map->starts[i] ? to->slot + 1 : 0', '0', 500),
+     '? to->slot + 1 : 0', '? 0 : 0', 500),
 
     ('a renewal elsewhere gives an adopted lease a moment only',
      'core/claim.c:zkl_claim_secure', 'cdata->async ? 1 : 0', '1', 2000),
