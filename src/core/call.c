@@ -72,9 +72,7 @@ static void zkl_call_begin(zkl_call_t *call);
 static void zkl_call_deaf(zkl_call_t *call);
 static void zkl_call_over_handler(ngx_event_t *ev);
 static void zkl_call_timer_handler(ngx_event_t *ev);
-static void zkl_call_poll(zkl_call_t *call);
-static void zkl_call_contend(zkl_call_t *call);
-static void zkl_call_wait(zkl_call_t *call, ngx_msec_t time);
+static void zkl_call_poll(zkl_call_t *call, ngx_uint_t contends);
 static void zkl_call_share(zkl_call_t *call);
 static void zkl_call_look_begin(zkl_call_t *look);
 static void zkl_call_look_handler(zkl_call_t *look, zkl_answer_e answer);
@@ -108,7 +106,6 @@ static void zkl_call_read_handler(zkl_op_t *op);
 static void zkl_call_found(zkl_call_t *call);
 static void zkl_call_note_ttl(zkl_info_t *info);
 static void zkl_call_note_record(zkl_info_t *info, zkl_record_t *record);
-static void zkl_call_delete(zkl_call_t *call);
 static ngx_int_t zkl_call_delete_read(zkl_call_t *call, zkl_op_t *op);
 static void zkl_call_bump(zkl_call_t *call);
 static void zkl_call_parent_handler(zkl_op_t *op);
@@ -116,10 +113,8 @@ static void zkl_call_bump_handler(zkl_op_t *op);
 static void zkl_call_bumped(zkl_call_t *call, zkl_rc_e rc);
 static void zkl_call_delete_handler(zkl_op_t *op);
 static void zkl_call_deleted(zkl_call_t *call);
-static void zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata);
-static void zkl_call_downgrade(zkl_call_t *call, zkl_claim_data_t *cdata);
-static void zkl_call_revoke(zkl_call_t *call);
-static void zkl_call_write(zkl_call_t *call, zkl_claim_data_t *cdata);
+static void zkl_call_change(zkl_call_t *call);
+static void zkl_call_downgrade(zkl_call_t *call);
 static void zkl_call_write_handler(zkl_op_t *op);
 
 
@@ -328,7 +323,7 @@ zkl_call_connected(zkl_call_t *call)
     case ZKL_STEP_DELETE:
 
         if (call->tries != 0) {
-            zkl_call_delete(call);
+            zkl_call_inspect(call);
             break;
         }
 
@@ -442,45 +437,29 @@ zkl_call_timer_handler(ngx_event_t *ev)
 
 /*
  * Reads the claim again in a moment, until the call's timeout: later and later,
- * so that some seconds are not many reads.
+ * so that some seconds are not many reads.  If another call was first to write
+ * to the claim, this call contends: the moment is random, and does not grow,
+ * because otherwise a call that tries for longer would lose against each call
+ * that comes later.
  */
 
 static void
-zkl_call_poll(zkl_call_t *call)
+zkl_call_poll(zkl_call_t *call, ngx_uint_t contends)
 {
-    ngx_msec_t  elapsed;
+    ngx_msec_t  time;
 
-    elapsed = ngx_current_msec - call->asked;
-
-    zkl_call_wait(call, ngx_min(ZKL_CALL_AGAIN + elapsed / 4,
-                                ZKL_CALL_SELDOM));
-}
-
-
-/*
- * Tries again in a moment, because another call was first to write to the
- * claim.  The moment is random, and does not grow: otherwise a call that tries
- * for longer would lose against each call that comes later.
- */
-
-static void
-zkl_call_contend(zkl_call_t *call)
-{
-    zkl_call_wait(call, ZKL_CALL_AGAIN + ngx_random() % (4 * ZKL_CALL_AGAIN));
-}
-
-
-static void
-zkl_call_wait(zkl_call_t *call, ngx_msec_t time)
-{
     if (call->handler == NULL) {
         return;
     }
 
+    time = contends ? ngx_random() % (4 * ZKL_CALL_AGAIN)
+                    : (ngx_current_msec - call->asked) / 4;
+
     call->step = ZKL_STEP_POLL;
 
     if (!call->timer.timer_set) {
-        ngx_add_timer(&call->timer, time);
+        ngx_add_timer(&call->timer, ngx_min(ZKL_CALL_AGAIN + time,
+                                            ZKL_CALL_SELDOM));
     }
 }
 
@@ -923,12 +902,17 @@ zkl_call_free(zkl_call_t *call)
  */
 
 
-/* Reads the claim, when ZooKeeper answers. */
+/*
+ * Reads the claim, when ZooKeeper answers.  A read for a delete is sent at
+ * once, and again with each zkl_call_connected().
+ */
 
 static void
 zkl_call_inspect(zkl_call_t *call)
 {
-    if (!zkl_session_ready(call->worker->session)) {
+    if (call->step != ZKL_STEP_DELETE
+        && !zkl_session_ready(call->worker->session))
+    {
         call->step = ZKL_STEP_BEGIN;
         return;
     }
@@ -983,7 +967,7 @@ zkl_call_inspect_handler(zkl_op_t *op)
     call->version = op->version;
 
     if (call->type == ZKL_REVOKE) {
-        zkl_call_revoke(call);
+        zkl_call_change(call);
         goto done;
     }
 
@@ -1047,7 +1031,7 @@ zkl_call_other(zkl_call_t *call)
         zkl_call_placed(call);
 
     } else if (call->due && zkl_call_early(call)) {
-        zkl_call_poll(call);
+        zkl_call_poll(call, 0);
 
     } else {
         zkl_call_list(call);
@@ -1076,13 +1060,7 @@ zkl_call_missing(zkl_call_t *call)
     {
         call->token.mode = ZKL_READ;
 
-        if (call->step == ZKL_STEP_DELETE) {
-            zkl_call_delete(call);
-
-        } else {
-            zkl_call_inspect(call);
-        }
-
+        zkl_call_inspect(call);
         return;
     }
 
@@ -1121,7 +1099,7 @@ zkl_call_missing(zkl_call_t *call)
                && zkl_record_ended(zone, &call->token, &call->path)
                   == ZKL_ENDING_UNKNOWN)
     {
-        zkl_call_poll(call);
+        zkl_call_poll(call, 0);
 
     } else {
         zkl_call_tell(call, ZKL_CALL_GONE);
@@ -1159,7 +1137,7 @@ zkl_call_placed(zkl_call_t *call)
     zkl_call_note_ttl(info);
 
     if (call->type == ZKL_DOWNGRADE) {
-        zkl_call_downgrade(call, &cdata);
+        zkl_call_downgrade(call);
 
     } else if (call->type == ZKL_INSPECT && !cdata.async) {
         zkl_call_tell(call, ZKL_CALL_OK);
@@ -1168,7 +1146,7 @@ zkl_call_placed(zkl_call_t *call)
 
         /* INSPECT: no client was told of the grant so far, but this one is */
 
-        zkl_call_change(call, &cdata);
+        zkl_call_change(call);
     }
 }
 
@@ -1208,7 +1186,7 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
                 && zkl_call_early(call))))
     {
         call->due = call->infos[0].pending;
-        zkl_call_poll(call);
+        zkl_call_poll(call, 0);
         return;
     }
 
@@ -1217,7 +1195,7 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
         if (looks && call->grace != 0
             && (call->tries == 0 || cdata->renewals == call->renewals))
         {
-            zkl_call_change(call, cdata);
+            zkl_call_change(call);
             return;
         }
 
@@ -1227,7 +1205,7 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
          */
 
         if (!looks && zkl_call_early(call)) {
-            zkl_call_poll(call);
+            zkl_call_poll(call, 0);
             return;
         }
     }
@@ -1427,7 +1405,8 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
     case ZKL_BREAK:
 
         if (reply == ZKL_REPLY_ABSENT) {
-            zkl_call_delete(call);
+            call->step = ZKL_STEP_DELETE;
+            zkl_call_inspect(call);
 
         } else if (reply == ZKL_REPLY_COUNTED) {
 
@@ -1451,7 +1430,7 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
 
             /* OVER: the claim is about to end, unless the data are newer */
 
-            zkl_call_poll(call);
+            zkl_call_poll(call, 0);
 
         } else if (zkl_record_read(call->worker->zone, &call->token.id,
                                    &call->path, &record)
@@ -1498,7 +1477,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
     if (record->state == ZKL_RECORD_WAITING) {
 
         if (call->reply == ZKL_REPLY_OK) {
-            zkl_call_poll(call);
+            zkl_call_poll(call, 0);
             return;
         }
 
@@ -1520,7 +1499,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
         /* granted since */
 
-        zkl_call_poll(call);
+        zkl_call_poll(call, 0);
         return;
     }
 
@@ -1548,7 +1527,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
         return;
 
     case ZKL_DOWNGRADE:
-        zkl_call_downgrade(call, &cdata);
+        zkl_call_downgrade(call);
         return;
 
     case ZKL_RENEW:
@@ -1566,7 +1545,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
             /* another gateway has renewed the lease that was over here */
 
-            zkl_call_change(call, &cdata);
+            zkl_call_change(call);
             return;
         }
 
@@ -1593,7 +1572,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
          * the claim's session lives.
          */
 
-        zkl_call_poll(call);
+        zkl_call_poll(call, 0);
 
     } else {
         zkl_call_tell(call, ZKL_CALL_OK);
@@ -2248,13 +2227,8 @@ zkl_call_infos(zkl_call_t *call, ngx_uint_t n)
 
 
 /*
- * Releases that the claim's worker has not carried out: the claim is another
- * gateway's, or that worker does not reply.
- */
-
-
-/*
- * A release that is owed, or that ZooKeeper has to do.  The worker repeats an
+ * A release that the claim's worker has not carried out, because the claim is
+ * another gateway's, or that worker does not reply.  The worker repeats an
  * unconfirmed delete until ZooKeeper confirms the delete, also when the client
  * was told 503 and has left.
  *
@@ -2271,18 +2245,6 @@ zkl_call_infos(zkl_call_t *call, ngx_uint_t n)
  * seconds, if this worker dies before the set.  And a gateway that lists the
  * lock between the two queues a waiter again that was cancelled.
  */
-
-static void
-zkl_call_delete(zkl_call_t *call)
-{
-    call->step = ZKL_STEP_DELETE;
-    call->nknown = 0;
-
-    if (zkl_session_connected(call->worker->session)) {
-        zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_GET, NULL,
-                                              zkl_call_inspect_handler));
-    }
-}
 
 
 /*
@@ -2492,7 +2454,7 @@ zkl_call_delete_handler(zkl_op_t *op)
 
         /* the claim was renewed, or has several holds by now */
 
-        zkl_call_delete(call);
+        zkl_call_inspect(call);
         break;
 
     case ZKL_UNKNOWN:
@@ -2547,19 +2509,36 @@ zkl_call_deleted(zkl_call_t *call)
  */
 
 
-/* Writes what was read into infos[0] with what the call changes. */
+/*
+ * Writes what was read into infos[0] with what the call changes.  A holder is
+ * asked to let go by the claim data of a gateway's claim, else by Curator's
+ * mark, which only recipes with a queue know.
+ */
 
 static void
-zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata)
+zkl_call_change(zkl_call_t *call)
 {
-    u_char      *p;
-    ngx_uint_t   asks;
-    zkl_info_t  *info;
+    char               text[ZKL_CLAIM_DATA_MAX];
+    u_char            *p;
+    size_t             index_at;
+    ngx_str_t          value;
+    ngx_uint_t         renews, revokes, asks;
+    zkl_info_t        *info;
+    zkl_claim_data_t   cdata;
 
     info = &call->infos[0];
-    asks = (call->type != ZKL_RENEW && call->type != ZKL_INSPECT);
+    revokes = (call->type == ZKL_REVOKE);
+    renews = (call->type == ZKL_RENEW || call->type == ZKL_INSPECT);
+    asks = (!renews && !revokes);
 
-    if (cdata->index < 0 && !cdata->revoke) {
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
+
+    if (revokes && cdata.revoke) {
+        zkl_call_tell(call, ZKL_CALL_OK);
+        return;
+    }
+
+    if (cdata.index < 0 && !cdata.revoke && (!revokes || call->node)) {
 
         /* the claim is no gateway's, and must not be written to */
 
@@ -2569,10 +2548,10 @@ zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata)
 
     if (call->remote) {
 
-        if (cdata->index < 0 || cdata->want_len != 0
+        if (cdata.index < 0 || cdata.want_len != 0
             || call->type == ZKL_DOWNGRADE)
         {
-            zkl_call_poll(call);
+            zkl_call_poll(call, 0);
             return;
         }
 
@@ -2583,7 +2562,7 @@ zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata)
          * then the outcome is not known.
          */
 
-        zkl_call_tell(call, cdata->mended == call->mended
+        zkl_call_tell(call, cdata.mended == call->mended
                             ? ZKL_CALL_OK
                             : ZKL_CALL_UNREACHABLE);
         return;
@@ -2591,13 +2570,13 @@ zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata)
 
     /* the claim data have room for one request; a mark is mended first */
 
-    if (cdata->index < 0 || (asks && cdata->want_len != 0)) {
-        zkl_call_contend(call);
+    if ((cdata.index < 0 && !revokes) || (asks && cdata.want_len != 0)) {
+        zkl_call_poll(call, 1);
         return;
     }
 
     if (call->tries == 0) {
-        call->renewals = cdata->renewals;
+        call->renewals = cdata.renewals;
     }
 
     /*
@@ -2605,27 +2584,29 @@ zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata)
      * ttl, and the claim's worker may have told an earlier client.
      */
 
-    cdata->renewals += (!asks || call->type == ZKL_HOLD || cdata->async);
-    cdata->async = cdata->async && !info->held;
+    cdata.renewals += (renews || call->type == ZKL_HOLD
+                       || (asks && cdata.async));
+    cdata.async = cdata.async && !info->held;
+    cdata.revoke |= revokes;
 
     if (call->ttl != 0) {
-        cdata->ttl = (int64_t) call->ttl;
+        cdata.ttl = (int64_t) call->ttl;
     }
 
     if (info->held) {
 
-        if (cdata->gate_len != 0) {
+        if (cdata.gate_len != 0) {
 
             /* the longest ttl told: a gateway that takes over knows no other */
 
-            cdata->ttl = ngx_max(cdata->ttl, (int64_t) info->ttl);
+            cdata.ttl = ngx_max(cdata.ttl, (int64_t) info->ttl);
         }
 
-        info->ttl = (ngx_msec_t) cdata->ttl;
+        info->ttl = (ngx_msec_t) cdata.ttl;
     }
 
     if (asks) {
-        p = (u_char *) cdata->want;
+        p = (u_char *) cdata.want;
 
         if (call->type == ZKL_DOWNGRADE) {
             p = ngx_sprintf(p, "shared");
@@ -2641,74 +2622,12 @@ zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata)
 
         *p = '\0';
 
-        cdata->want_len = p - (u_char *) cdata->want;
-        call->mended = cdata->mended;
+        cdata.want_len = p - (u_char *) cdata.want;
+        call->mended = cdata.mended;
     }
 
-    zkl_call_write(call, cdata);
-}
-
-
-/* Shares a held claim that was read, until the znode has a reader's name. */
-
-static void
-zkl_call_downgrade(zkl_call_t *call, zkl_claim_data_t *cdata)
-{
-    if (call->token.mode == ZKL_READ) {
-        zkl_call_tell(call, ZKL_CALL_OK);
-
-    } else if (call->token.mode != ZKL_MUTEX && call->token.mode != ZKL_WRITE) {
-        zkl_call_tell(call, ZKL_CALL_CONFLICT);
-
-    } else if (call->reply == ZKL_REPLY_ABSENT) {
-        zkl_call_change(call, cdata);
-
-    } else {
-        zkl_call_ask(call, NULL);
-    }
-}
-
-
-/*
- * Asks the holder to let go: by the claim data of a gateway's claim, else by
- * Curator's mark, which only recipes with a queue know.
- */
-
-static void
-zkl_call_revoke(zkl_call_t *call)
-{
-    zkl_info_t        *info;
-    zkl_claim_data_t   cdata;
-
-    info = &call->infos[0];
-
-    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
-
-    if (cdata.revoke) {
-        zkl_call_tell(call, ZKL_CALL_OK);
-
-    } else if (cdata.index < 0 && call->node) {
-        zkl_call_tell(call, ZKL_CALL_FOREIGN);
-
-    } else {
-        cdata.revoke = 1;
-
-        zkl_call_write(call, &cdata);
-    }
-}
-
-
-/* Data that are no claim data become Curator's mark. */
-
-static void
-zkl_call_write(zkl_call_t *call, zkl_claim_data_t *cdata)
-{
-    char        text[ZKL_CLAIM_DATA_MAX];
-    size_t      index_at;
-    ngx_str_t   value;
-
-    if (cdata->index >= 0) {
-        value.len = zkl_claim_data_write(text, cdata, &index_at);
+    if (cdata.index >= 0) {
+        value.len = zkl_claim_data_write(text, &cdata, &index_at);
         value.data = (u_char *) text;
 
     } else {
@@ -2717,6 +2636,26 @@ zkl_call_write(zkl_call_t *call, zkl_claim_data_t *cdata)
 
     zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_SET, &value,
                                           zkl_call_write_handler));
+}
+
+
+/* Shares a held claim that was read, until the znode has a reader's name. */
+
+static void
+zkl_call_downgrade(zkl_call_t *call)
+{
+    if (call->token.mode == ZKL_READ) {
+        zkl_call_tell(call, ZKL_CALL_OK);
+
+    } else if (call->token.mode != ZKL_MUTEX && call->token.mode != ZKL_WRITE) {
+        zkl_call_tell(call, ZKL_CALL_CONFLICT);
+
+    } else if (call->reply == ZKL_REPLY_ABSENT) {
+        zkl_call_change(call);
+
+    } else {
+        zkl_call_ask(call, NULL);
+    }
 }
 
 
@@ -2743,7 +2682,7 @@ zkl_call_write_handler(zkl_op_t *op)
 
         if (asks) {
             call->remote = 1;
-            zkl_call_poll(call);
+            zkl_call_poll(call, 0);
             break;
         }
 
@@ -2765,7 +2704,7 @@ zkl_call_write_handler(zkl_op_t *op)
             zkl_call_inspect(call);
 
         } else {
-            zkl_call_contend(call);
+            zkl_call_poll(call, 1);
         }
 
         break;

@@ -597,8 +597,8 @@ MUTANTS = [
 
     ('a grant told elsewhere counts as no renewal',
      'core/call.c:zkl_call_change',
-     '(!asks || call->type == ZKL_HOLD || cdata->async);',
-     '(asks && (call->type == ZKL_HOLD || cdata->async));',
+     '(renews || call->type == ZKL_HOLD\n',
+     '((asks && call->type == ZKL_HOLD)\n',
      500),
 
     # limits and ends
