@@ -245,39 +245,26 @@ zkl_call_begin(zkl_call_t *call)
         return;
     }
 
-    switch (call->type) {
-
-    case ZKL_RELEASE:
-
-        if (call->reply == ZKL_REPLY_COUNTED || call->ninfos != 0) {
-
-            /* a hold was taken away; or another gateway's claim has several */
-
-            zkl_call_inspect(call);
-            break;
-        }
-
-        /* fall through */
-
-    case ZKL_BREAK:
-    case ZKL_RENEW:
-    case ZKL_INSPECT:
-        zkl_call_ask(call, NULL);
-        break;
-
-    case ZKL_HOLD:
-    case ZKL_DOWNGRADE:
-    case ZKL_REVOKE:
-        zkl_call_inspect(call);
-        break;
-
-    case ZKL_HOLDER:
+    if (call->type == ZKL_HOLDER) {
         zkl_call_holder(call);
-        break;
 
-    default: /* ZKL_LIST, ZKL_FIRST, ZKL_COUNT, ZKL_HOLDERS */
+    } else if (call->type >= ZKL_LIST) {
         zkl_call_list(call);
-        break;
+
+    } else if (call->type == ZKL_REVOKE
+               || call->remote
+               || call->reply == ZKL_REPLY_COUNTED
+               || (call->type == ZKL_RELEASE && call->ninfos != 0))
+    {
+        /*
+         * the claim's worker has counted a hold, or will; or the claim has
+         * several holds, and no worker here
+         */
+
+        zkl_call_inspect(call);
+
+    } else {
+        zkl_call_ask(call, NULL);
     }
 }
 
@@ -1378,8 +1365,6 @@ zkl_call_replied(zkl_call_t *call, zkl_reply_e reply)
 static void
 zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
 {
-    zkl_record_t  record;
-
     call->step = ZKL_STEP_OP;
     call->reply = reply;
 
@@ -1399,63 +1384,23 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
         return;
     }
 
-    switch (call->type) {
-
-    case ZKL_RELEASE:
-    case ZKL_BREAK:
-
-        if (reply == ZKL_REPLY_ABSENT) {
-            call->step = ZKL_STEP_DELETE;
-            zkl_call_inspect(call);
-
-        } else if (reply == ZKL_REPLY_COUNTED) {
-
-            /* the claim data tell how many holds there are */
-
-            zkl_call_inspect(call);
-
-        } else {
+    if ((call->type == ZKL_RELEASE || call->type == ZKL_BREAK)
+        && reply != ZKL_REPLY_COUNTED)
+    {
+        if (reply != ZKL_REPLY_ABSENT) {
             zkl_call_post(call, ZKL_CALL_OK);
+            return;
         }
 
-        break;
-
-    case ZKL_HOLD:
-    case ZKL_DOWNGRADE:
-
-        if (reply == ZKL_REPLY_ABSENT) {
-            zkl_call_other(call);
-
-        } else if (reply != ZKL_REPLY_COUNTED) {
-
-            /* OVER: the claim is about to end, unless the data are newer */
-
-            zkl_call_poll(call, 0);
-
-        } else if (zkl_record_read(call->worker->zone, &call->token.id,
-                                   &call->path, &record)
-                   == ZKL_FOUND
-                   && record.state == ZKL_RECORD_HELD)
-        {
-            zkl_call_note_record(&call->infos[0], &record);
-            zkl_call_post(call, ZKL_CALL_OK);
-
-        } else {
-            zkl_call_inspect(call);
-        }
-
-        break;
-
-    default: /* ZKL_RENEW, ZKL_INSPECT */
-
-        /*
-         * UNREACHABLE: another session may count the lease, and a renewal may
-         * be repeated.
-         */
-
-        zkl_call_inspect(call);
-        break;
+        call->step = ZKL_STEP_DELETE;
     }
+
+    /*
+     * UNREACHABLE: another session may count the lease, and a renewal may be
+     * repeated.
+     */
+
+    zkl_call_inspect(call);
 }
 
 
@@ -1507,24 +1452,17 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
     newer = (cdata.renewals > record->renewals);
 
-    switch (call->type) {
+    if (call->remote
+        || (call->reply == ZKL_REPLY_OVER && newer
+            && (call->type == ZKL_RENEW || call->type == ZKL_HOLD)))
+    {
+        /* another gateway has renewed the lease that was over here */
 
-    case ZKL_HOLD:
-
-        if (call->remote || newer) {
-
-            /*
-             * No worker had the claim before, and the new worker counts the
-             * request; or the order with a renewal elsewhere is ZooKeeper's.
-             */
-
-            zkl_call_other(call);
-
-        } else {
-            zkl_call_ask(call, NULL);
-        }
-
+        zkl_call_change(call);
         return;
+    }
+
+    switch (call->type) {
 
     case ZKL_DOWNGRADE:
         zkl_call_downgrade(call);
@@ -1541,17 +1479,9 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
             return;
         }
 
-        if (call->reply == ZKL_REPLY_OVER && newer) {
-
-            /* another gateway has renewed the lease that was over here */
-
-            zkl_call_change(call);
-            return;
-        }
-
         break;
 
-    default: /* ZKL_INSPECT */
+    case ZKL_INSPECT:
 
         if (newer) {
             zkl_call_note_ttl(info);
@@ -1559,6 +1489,9 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
             call->reply = ZKL_REPLY_OK;
         }
 
+        break;
+
+    default: /* ZKL_HOLD */
         break;
     }
 
@@ -2654,7 +2587,7 @@ zkl_call_downgrade(zkl_call_t *call)
         zkl_call_change(call);
 
     } else {
-        zkl_call_ask(call, NULL);
+        zkl_call_poll(call, 0);
     }
 }
 

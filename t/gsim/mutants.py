@@ -970,8 +970,9 @@ MUTANTS = [
 
     ('a hold less is counted each time the call begins',
      'core/call.c:zkl_call_begin',
-     'if (call->reply == ZKL_REPLY_COUNTED || call->ninfos != 0) {',
-     'if (call->remote) {', 500),
+     '               || call->reply == ZKL_REPLY_COUNTED\n'
+     '               || (call->type == ZKL_RELEASE && call->ninfos != 0))',
+     ')', 500),
 
     ('a claim that is taken over is held once', 'shm/record.c',
      'cell->holds = ngx_max(cdata->holds, 1);', 'cell->holds = 1;', 500),
