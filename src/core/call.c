@@ -90,7 +90,7 @@ static void zkl_call_placed(zkl_call_t *call);
 static ngx_uint_t zkl_call_early(zkl_call_t *call);
 static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_ask(zkl_call_t *call, zkl_claim_data_t *newer);
-static zkl_errand_e zkl_call_take_back(zkl_call_t *call, ngx_uint_t *reply);
+static ngx_uint_t zkl_call_take_back(zkl_call_t *call);
 static void zkl_call_reply(zkl_call_t *call, zkl_reply_e reply);
 static void zkl_call_known(zkl_call_t *call, zkl_record_t *record);
 static void zkl_call_holder(zkl_call_t *call);
@@ -369,24 +369,10 @@ zkl_call_over_handler(ngx_event_t *ev)
 void
 zkl_call_discard(zkl_call_t *call)
 {
-    ngx_queue_t  *q;
-    zkl_call_t   *sharer;
-
     zkl_call_deaf(call);
 
-    while (!ngx_queue_empty(&call->sharers)) {
-        q = ngx_queue_head(&call->sharers);
-        ngx_queue_remove(q);
-
-        sharer = ngx_queue_data(q, zkl_call_t, turn);
-        sharer->look = NULL;
-    }
-
     call->nops = 0;
-
-    if (call->step != ZKL_STEP_TURN) {
-        call->step = ZKL_STEP_OP;
-    }
+    call->step = ZKL_STEP_OP;
 
     zkl_call_free(call);
 }
@@ -637,7 +623,6 @@ zkl_call_look_end(zkl_call_t *look)
     /* without a connection the next look waits for zkl_call_connected() */
 
     if (!ngx_queue_empty(&worker->looks)
-        && worker->session != NULL
         && zkl_session_connected(worker->session))
     {
         q = ngx_queue_head(&worker->looks);
@@ -809,7 +794,6 @@ zkl_call_op_end(zkl_call_t *call)
 static void
 zkl_call_free(zkl_call_t *call)
 {
-    ngx_uint_t   reply;
     zkl_call_t  *look;
 
     if (call->handler != NULL || call->nops != 0) {
@@ -836,7 +820,9 @@ zkl_call_free(zkl_call_t *call)
         break;
     }
 
-    look = call->look;
+    /* without a session all calls are discarded, and a look may be freed */
+
+    look = call->worker->session ? call->look : NULL;
 
     if (look != NULL) {
         ngx_queue_remove(&call->turn);
@@ -849,7 +835,7 @@ zkl_call_free(zkl_call_t *call)
     }
 
     if (call->errand != ZKL_NO_ERRAND) {
-        (void) zkl_call_take_back(call, &reply);
+        (void) zkl_call_take_back(call);
     }
 
     if (call->step == ZKL_STEP_CLAIM) {
@@ -871,7 +857,7 @@ zkl_call_free(zkl_call_t *call)
     ngx_queue_remove(&call->queue);
     call->worker->ncalls--;
 
-    if (call->shared) {
+    if (call->shared && call->worker->session != NULL) {
         zkl_call_look_end(call);
     }
 
@@ -1270,6 +1256,8 @@ zkl_call_ask(zkl_call_t *call, zkl_claim_data_t *newer)
         errand.renewals = newer->renewals;
     }
 
+    reply = ZKL_REPLY_ABSENT;
+
     claim = zkl_claim_find(worker, &call->token.id, &call->path);
 
     if (claim != NULL) {
@@ -1281,19 +1269,16 @@ zkl_call_ask(zkl_call_t *call, zkl_claim_data_t *newer)
             return;
         }
 
-    } else if (zkl_errand_send(worker->zone, record.id.record, &errand,
-                               &call->errand)
-               == NGX_OK)
-    {
-        worker->asked[call->errand] = call;
-
-        call->step = ZKL_STEP_SIBLING;
-        ngx_add_timer(&call->timer, ZKL_SIBLING_WAIT);
-        return;
-
     } else {
-        call->errand = ZKL_NO_ERRAND;
-        reply = ZKL_REPLY_ABSENT;
+        call->errand = zkl_errand_send(worker->zone, record.id.record, &errand);
+
+        if (call->errand != ZKL_NO_ERRAND) {
+            worker->asked[call->errand] = call;
+
+            call->step = ZKL_STEP_SIBLING;
+            ngx_add_timer(&call->timer, ZKL_SIBLING_WAIT);
+            return;
+        }
     }
 
     zkl_call_reply(call, reply);
@@ -1310,32 +1295,27 @@ zkl_call_ask(zkl_call_t *call, zkl_claim_data_t *newer)
 void
 zkl_call_rung(zkl_call_t *call)
 {
-    ngx_uint_t  reply;
+    ngx_uint_t   state;
+    zkl_reply_e  reply;
 
-    switch (zkl_call_take_back(call, &reply)) {
+    state = zkl_call_take_back(call);
+    reply = ZKL_REPLY_ABSENT;
 
-    case ZKL_ERRAND_REPLIED:
-        break;
+    if (state >= ZKL_ERRAND_REPLIED) {
+        reply = state - ZKL_ERRAND_REPLIED;
 
-    case ZKL_ERRAND_COUNTS:
+    } else if (state == ZKL_ERRAND_COUNTS) {
         reply = ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE;
-        break;
-
-    case ZKL_ERRAND_ENDS:
-        call->tries++;
-        /* fall through */
-
-    default: /* IDLE, KEPT */
-        reply = ZKL_REPLY_ABSENT;
-        break;
     }
+
+    call->tries += (state == ZKL_ERRAND_ENDS);
 
     zkl_call_replied(call, reply);
 }
 
 
-static zkl_errand_e
-zkl_call_take_back(zkl_call_t *call, ngx_uint_t *reply)
+static ngx_uint_t
+zkl_call_take_back(zkl_call_t *call)
 {
     ngx_uint_t  n;
 
@@ -1348,7 +1328,7 @@ zkl_call_take_back(zkl_call_t *call, ngx_uint_t *reply)
         ngx_del_timer(&call->timer);
     }
 
-    return zkl_errand_free(call->worker->zone, n, reply);
+    return zkl_errand_free(call->worker->zone, n);
 }
 
 

@@ -121,7 +121,7 @@ typedef enum {
 } zkl_step_e;
 
 
-/* what a claim's worker replies to a call; at most 31 */
+/* what a claim's worker replies to a call; at most 200 */
 
 typedef enum {
     ZKL_REPLY_NONE = 0,             /* was not asked so far */
