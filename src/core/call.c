@@ -88,7 +88,6 @@ static void zkl_call_other(zkl_call_t *call);
 static void zkl_call_missing(zkl_call_t *call);
 static void zkl_call_placed(zkl_call_t *call);
 static ngx_uint_t zkl_call_early(zkl_call_t *call);
-static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_ask(zkl_call_t *call, zkl_claim_data_t *newer);
 static ngx_uint_t zkl_call_take_back(zkl_call_t *call);
 static void zkl_call_reply(zkl_call_t *call, zkl_reply_e reply);
@@ -114,7 +113,7 @@ static void zkl_call_bumped(zkl_call_t *call, zkl_rc_e rc);
 static void zkl_call_delete_handler(zkl_op_t *op);
 static void zkl_call_deleted(zkl_call_t *call);
 static void zkl_call_change(zkl_call_t *call);
-static void zkl_call_downgrade(zkl_call_t *call);
+static void zkl_call_want(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_write_handler(zkl_op_t *op);
 
 
@@ -868,9 +867,9 @@ zkl_call_free(zkl_call_t *call)
 
 
 /*
- * Reads and writes of a single claim: a read of the znode (inspect); then what
- * the worker of a claim of this gateway has replied, and the record (known), or
- * the claim data of another gateway's claim (other), and a list if the claim
+ * Reads and writes of a single claim: what the worker of a claim of this
+ * gateway replies (ask); a read of the znode (inspect); then the record (known),
+ * or the claim data of another gateway's claim (other), and a list if the claim
  * waits; then a set of the claim data, by the version that was read (change).
  */
 
@@ -1080,93 +1079,64 @@ zkl_call_missing(zkl_call_t *call)
 }
 
 
-/* The claim was read, and the claim is held or its place is known. */
+/*
+ * The claim was read, and the claim is held or its place is known.  If the
+ * claim is not known to be held, the call waits a while for an async claim that
+ * is first, or that the client takes for held, because the claim's worker may
+ * be about to write that it has granted the claim; and until a mark that hides
+ * the claim data is mended.
+ */
 
 static void
 zkl_call_placed(zkl_call_t *call)
 {
-    zkl_claim_data_t  cdata;
-    zkl_info_t       *info;
+    ngx_uint_t         looks, granted;
+    zkl_info_t        *info;
+    zkl_claim_data_t   cdata;
 
     info = &call->infos[0];
+    looks = (call->type == ZKL_INSPECT);
 
     zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    if (info->held
-        && (call->pending
-            || (cdata.async && !zkl_call_granted(&cdata))))
-    {
+    granted = zkl_call_granted(&cdata);
+
+    if (info->held && (call->pending || (cdata.async && !granted))) {
+
         /* no claim is ahead, but only the claim's worker grants */
 
         info->held = 0;
         info->pending = 1;
     }
 
-    if (!info->held) {
-        zkl_call_waits(call, &cdata);
+    if (info->held) {
+        zkl_call_note_ttl(info);
+
+        if (looks && !cdata.async) {
+            zkl_call_tell(call, ZKL_CALL_OK);
+
+        } else {
+
+            /* INSPECT: no client was told of the grant, but this one is */
+
+            zkl_call_change(call);
+        }
+
         return;
     }
 
-    zkl_call_note_ttl(info);
-
-    if (call->type == ZKL_DOWNGRADE) {
-        zkl_call_downgrade(call);
-
-    } else if (call->type == ZKL_INSPECT && !cdata.async) {
-        zkl_call_tell(call, ZKL_CALL_OK);
-
-    } else {
-
-        /* INSPECT: no client was told of the grant so far, but this one is */
-
-        zkl_call_change(call);
-    }
-}
-
-
-/* Whether the call has more time left than it has taken so far. */
-
-static ngx_uint_t
-zkl_call_early(zkl_call_t *call)
-{
-    ngx_msec_t  past;
-
-    past = ngx_current_msec - call->asked;
-
-    return past <= ZKL_PATIENCE
-           && (ngx_msec_int_t) (call->over.timer.key - ngx_current_msec)
-              > (ngx_msec_int_t) past;
-}
-
-
-/*
- * The claim is not known to be held.  The call waits a while for an async claim
- * that is first, or that the client takes for held, because the claim's worker
- * may be about to write that it has granted the claim; and until a mark that
- * hides the claim data is mended.
- */
-
-static void
-zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
-{
-    ngx_uint_t  looks;
-
-    looks = (call->type == ZKL_INSPECT);
-
     if (!call->pending
-        && (zkl_call_granted(cdata)
-            || (call->infos[0].pending
-                && zkl_call_early(call))))
+        && (granted || (info->pending && zkl_call_early(call))))
     {
-        call->due = call->infos[0].pending;
+        call->due = info->pending;
         zkl_call_poll(call, 0);
         return;
     }
 
-    if (cdata->async && !call->pending) {
+    if (cdata.async && !call->pending) {
 
         if (looks && call->grace != 0
-            && (call->tries == 0 || cdata->renewals == call->renewals))
+            && (call->tries == 0 || cdata.renewals == call->renewals))
         {
             zkl_call_change(call);
             return;
@@ -1187,6 +1157,21 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
                         || call->type == ZKL_RENEW
                         ? ZKL_CALL_OK
                         : ZKL_CALL_WAITS);
+}
+
+
+/* Whether the call has more time left than it has taken so far. */
+
+static ngx_uint_t
+zkl_call_early(zkl_call_t *call)
+{
+    ngx_msec_t  past;
+
+    past = ngx_current_msec - call->asked;
+
+    return past <= ZKL_PATIENCE
+           && (ngx_msec_int_t) (call->over.timer.key - ngx_current_msec)
+              > (ngx_msec_int_t) past;
 }
 
 
@@ -1432,47 +1417,29 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
     newer = (cdata.renewals > record->renewals);
 
-    if (call->remote
+    if (call->remote || call->type == ZKL_DOWNGRADE
         || (call->reply == ZKL_REPLY_OVER && newer
-            && (call->type == ZKL_RENEW || call->type == ZKL_HOLD)))
+            && call->type != ZKL_INSPECT))
     {
-        /* another gateway has renewed the lease that was over here */
+        /* another gateway may have renewed the lease that was over here */
 
         zkl_call_change(call);
         return;
     }
 
-    switch (call->type) {
+    if (call->type == ZKL_RENEW && call->reply == ZKL_REPLY_OK
+        && !info->endless && (newer || record->ttl < call->ttl))
+    {
+        /* another gateway's renewal came before this one */
 
-    case ZKL_DOWNGRADE:
-        zkl_call_downgrade(call);
+        zkl_call_ask(call, newer ? &cdata : NULL);
         return;
+    }
 
-    case ZKL_RENEW:
-
-        if (call->reply == ZKL_REPLY_OK && !info->endless
-            && (newer || record->ttl < call->ttl))
-        {
-            /* another gateway's renewal came before this one */
-
-            zkl_call_ask(call, newer ? &cdata : NULL);
-            return;
-        }
-
-        break;
-
-    case ZKL_INSPECT:
-
-        if (newer) {
-            zkl_call_note_ttl(info);
-            info->timed = 0;
-            call->reply = ZKL_REPLY_OK;
-        }
-
-        break;
-
-    default: /* ZKL_HOLD */
-        break;
+    if (call->type == ZKL_INSPECT && newer) {
+        zkl_call_note_ttl(info);
+        info->timed = 0;
+        call->reply = ZKL_REPLY_OK;
     }
 
     if (record->lease == 0 && !newer) {
@@ -2432,22 +2399,37 @@ static void
 zkl_call_change(zkl_call_t *call)
 {
     char               text[ZKL_CLAIM_DATA_MAX];
-    u_char            *p;
     size_t             index_at;
     ngx_str_t          value;
-    ngx_uint_t         renews, revokes, asks;
+    ngx_uint_t         renews, revokes, shares, asks;
     zkl_info_t        *info;
     zkl_claim_data_t   cdata;
 
     info = &call->infos[0];
     revokes = (call->type == ZKL_REVOKE);
+    shares = (call->type == ZKL_DOWNGRADE);
     renews = (call->type == ZKL_RENEW || call->type == ZKL_INSPECT);
     asks = (!renews && !revokes);
 
     zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    if (revokes && cdata.revoke) {
+    if ((revokes && cdata.revoke) || (shares && call->token.mode == ZKL_READ)) {
         zkl_call_tell(call, ZKL_CALL_OK);
+        return;
+    }
+
+    if (shares
+        && call->token.mode != ZKL_MUTEX && call->token.mode != ZKL_WRITE)
+    {
+        zkl_call_tell(call, ZKL_CALL_CONFLICT);
+        return;
+    }
+
+    if (shares && (call->remote || call->reply != ZKL_REPLY_ABSENT)) {
+
+        /* until the znode has a reader's name */
+
+        zkl_call_poll(call, 0);
         return;
     }
 
@@ -2461,9 +2443,7 @@ zkl_call_change(zkl_call_t *call)
 
     if (call->remote) {
 
-        if (cdata.index < 0 || cdata.want_len != 0
-            || call->type == ZKL_DOWNGRADE)
-        {
+        if (cdata.index < 0 || cdata.want_len != 0) {
             zkl_call_poll(call, 0);
             return;
         }
@@ -2519,24 +2499,7 @@ zkl_call_change(zkl_call_t *call)
     }
 
     if (asks) {
-        p = (u_char *) cdata.want;
-
-        if (call->type == ZKL_DOWNGRADE) {
-            p = ngx_sprintf(p, "shared");
-
-        } else {
-
-            /* a number lets the claim's gateway tell two requests apart */
-
-            p = ngx_sprintf(p, "%s-%08xD",
-                            call->type == ZKL_HOLD ? "hold" : "drop",
-                            (uint32_t) ngx_random());
-        }
-
-        *p = '\0';
-
-        cdata.want_len = p - (u_char *) cdata.want;
-        call->mended = cdata.mended;
+        zkl_call_want(call, &cdata);
     }
 
     if (cdata.index >= 0) {
@@ -2552,23 +2515,31 @@ zkl_call_change(zkl_call_t *call)
 }
 
 
-/* Shares a held claim that was read, until the znode has a reader's name. */
+/* Puts the remote request into the claim data. */
 
 static void
-zkl_call_downgrade(zkl_call_t *call)
+zkl_call_want(zkl_call_t *call, zkl_claim_data_t *cdata)
 {
-    if (call->token.mode == ZKL_READ) {
-        zkl_call_tell(call, ZKL_CALL_OK);
+    u_char  *p;
 
-    } else if (call->token.mode != ZKL_MUTEX && call->token.mode != ZKL_WRITE) {
-        zkl_call_tell(call, ZKL_CALL_CONFLICT);
+    p = (u_char *) cdata->want;
 
-    } else if (call->reply == ZKL_REPLY_ABSENT) {
-        zkl_call_change(call);
+    if (call->type == ZKL_DOWNGRADE) {
+        p = ngx_sprintf(p, "shared");
 
     } else {
-        zkl_call_poll(call, 0);
+
+        /* a number lets the claim's gateway tell two requests apart */
+
+        p = ngx_sprintf(p, "%s-%08xD",
+                        call->type == ZKL_HOLD ? "hold" : "drop",
+                        (uint32_t) ngx_random());
     }
+
+    *p = '\0';
+
+    cdata->want_len = p - (u_char *) cdata->want;
+    call->mended = cdata->mended;
 }
 
 

@@ -1066,7 +1066,7 @@ MUTANTS = [
     # what waits, and nothing wakes
 
     ('followers are told of the list of before the last change',
-     'core/follow.c:zkl_follow_listed',
+     'core/follow.c:zkl_follow_changed',
      """    if (followed->op != NULL) {
         /* the watch has told before the list, which is shared, was told */
 
