@@ -2204,7 +2204,10 @@ zkl_call_bump(zkl_call_t *call)
     zkl_op_t  *get;
 
     if (call->node) {
+
         /* a claim that is the lock's znode has no other claims beside */
+
+        zkl_call_bumped(call, ZKL_OK);
         return;
     }
 
@@ -2360,12 +2363,6 @@ zkl_call_delete_handler(zkl_op_t *op)
 static void
 zkl_call_deleted(zkl_call_t *call)
 {
-    if (call->node) {
-        call->step = ZKL_STEP_OP;
-        zkl_call_tell(call, ZKL_CALL_OK);
-        return;
-    }
-
     call->step = ZKL_STEP_BUMP;
 
     if (call->nops == 1) {

@@ -193,8 +193,7 @@ zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n, zkl_errand_t *errand,
 
             /* the client was cut off, and may have called again meanwhile */
 
-            (void) ngx_atomic_cmp_set(&place->word, *word,
-                                      zkl_place_set(*word, ZKL_ERRAND_IDLE));
+            (void) zkl_errand_over(place, word);
             return NGX_DECLINED;
         }
 
