@@ -255,10 +255,7 @@ zkl_call_begin(zkl_call_t *call)
                || call->reply == ZKL_REPLY_COUNTED
                || (call->type == ZKL_RELEASE && call->ninfos != 0))
     {
-        /*
-         * the claim's worker has counted a hold, or will; or the claim has
-         * several holds, and no worker here
-         */
+        /* a hold is counted already; or another gateway's claim has several */
 
         zkl_call_inspect(call);
 
@@ -868,9 +865,10 @@ zkl_call_free(zkl_call_t *call)
 
 /*
  * Reads and writes of a single claim: what the worker of a claim of this
- * gateway replies (ask); a read of the znode (inspect); then the record (known),
- * or the claim data of another gateway's claim (other), and a list if the claim
- * waits; then a set of the claim data, by the version that was read (change).
+ * gateway replies (ask); a read of the znode (inspect); then the record
+ * (known), or the claim data of another gateway's claim (other), and a list if
+ * the claim waits; then a set of the claim data, by the version that was read
+ * (change).
  */
 
 
@@ -1339,6 +1337,14 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
         /* of a release: a hold, which may be counted: an end is always told */
 
         call->served.done = ZKL_REPLY_COUNTED;
+    }
+
+    if (reply == ZKL_REPLY_COUNTED && call->type == ZKL_HOLD) {
+
+        /* what is left to do may be repeated */
+
+        call->type = ZKL_RENEW;
+        call->reply = ZKL_REPLY_OK;
     }
 
     if (reply >= ZKL_REPLY_ANSWER
