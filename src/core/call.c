@@ -72,9 +72,7 @@ static void zkl_call_begin(zkl_call_t *call);
 static void zkl_call_deaf(zkl_call_t *call);
 static void zkl_call_over_handler(ngx_event_t *ev);
 static void zkl_call_timer_handler(ngx_event_t *ev);
-static void zkl_call_poll(zkl_call_t *call);
-static void zkl_call_contend(zkl_call_t *call);
-static void zkl_call_wait(zkl_call_t *call, ngx_msec_t time);
+static void zkl_call_poll(zkl_call_t *call, ngx_uint_t contends);
 static void zkl_call_share(zkl_call_t *call);
 static void zkl_call_look_begin(zkl_call_t *look);
 static void zkl_call_look_handler(zkl_call_t *look, zkl_answer_e answer);
@@ -90,9 +88,8 @@ static void zkl_call_other(zkl_call_t *call);
 static void zkl_call_missing(zkl_call_t *call);
 static void zkl_call_placed(zkl_call_t *call);
 static ngx_uint_t zkl_call_early(zkl_call_t *call);
-static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_ask(zkl_call_t *call, zkl_claim_data_t *newer);
-static zkl_errand_e zkl_call_take_back(zkl_call_t *call, ngx_uint_t *reply);
+static ngx_uint_t zkl_call_take_back(zkl_call_t *call);
 static void zkl_call_reply(zkl_call_t *call, zkl_reply_e reply);
 static void zkl_call_known(zkl_call_t *call, zkl_record_t *record);
 static void zkl_call_holder(zkl_call_t *call);
@@ -108,7 +105,6 @@ static void zkl_call_read_handler(zkl_op_t *op);
 static void zkl_call_found(zkl_call_t *call);
 static void zkl_call_note_ttl(zkl_info_t *info);
 static void zkl_call_note_record(zkl_info_t *info, zkl_record_t *record);
-static void zkl_call_delete(zkl_call_t *call);
 static ngx_int_t zkl_call_delete_read(zkl_call_t *call, zkl_op_t *op);
 static void zkl_call_bump(zkl_call_t *call);
 static void zkl_call_parent_handler(zkl_op_t *op);
@@ -116,10 +112,8 @@ static void zkl_call_bump_handler(zkl_op_t *op);
 static void zkl_call_bumped(zkl_call_t *call, zkl_rc_e rc);
 static void zkl_call_delete_handler(zkl_op_t *op);
 static void zkl_call_deleted(zkl_call_t *call);
-static void zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata);
-static void zkl_call_downgrade(zkl_call_t *call, zkl_claim_data_t *cdata);
-static void zkl_call_revoke(zkl_call_t *call);
-static void zkl_call_write(zkl_call_t *call, zkl_claim_data_t *cdata);
+static void zkl_call_change(zkl_call_t *call);
+static void zkl_call_want(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_write_handler(zkl_op_t *op);
 
 
@@ -250,39 +244,23 @@ zkl_call_begin(zkl_call_t *call)
         return;
     }
 
-    switch (call->type) {
-
-    case ZKL_RELEASE:
-
-        if (call->reply == ZKL_REPLY_COUNTED || call->ninfos != 0) {
-
-            /* a hold was taken away; or another gateway's claim has several */
-
-            zkl_call_inspect(call);
-            break;
-        }
-
-        /* fall through */
-
-    case ZKL_BREAK:
-    case ZKL_RENEW:
-    case ZKL_INSPECT:
-        zkl_call_ask(call, NULL);
-        break;
-
-    case ZKL_HOLD:
-    case ZKL_DOWNGRADE:
-    case ZKL_REVOKE:
-        zkl_call_inspect(call);
-        break;
-
-    case ZKL_HOLDER:
+    if (call->type == ZKL_HOLDER) {
         zkl_call_holder(call);
-        break;
 
-    default: /* ZKL_LIST, ZKL_FIRST, ZKL_COUNT, ZKL_HOLDERS */
+    } else if (call->type >= ZKL_LIST) {
         zkl_call_list(call);
-        break;
+
+    } else if (call->type == ZKL_REVOKE
+               || call->remote
+               || call->reply == ZKL_REPLY_COUNTED
+               || (call->type == ZKL_RELEASE && call->ninfos != 0))
+    {
+        /* a hold is counted already; or another gateway's claim has several */
+
+        zkl_call_inspect(call);
+
+    } else {
+        zkl_call_ask(call, NULL);
     }
 }
 
@@ -328,7 +306,7 @@ zkl_call_connected(zkl_call_t *call)
     case ZKL_STEP_DELETE:
 
         if (call->tries != 0) {
-            zkl_call_delete(call);
+            zkl_call_inspect(call);
             break;
         }
 
@@ -387,24 +365,10 @@ zkl_call_over_handler(ngx_event_t *ev)
 void
 zkl_call_discard(zkl_call_t *call)
 {
-    ngx_queue_t  *q;
-    zkl_call_t   *sharer;
-
     zkl_call_deaf(call);
 
-    while (!ngx_queue_empty(&call->sharers)) {
-        q = ngx_queue_head(&call->sharers);
-        ngx_queue_remove(q);
-
-        sharer = ngx_queue_data(q, zkl_call_t, turn);
-        sharer->look = NULL;
-    }
-
     call->nops = 0;
-
-    if (call->step != ZKL_STEP_TURN) {
-        call->step = ZKL_STEP_OP;
-    }
+    call->step = ZKL_STEP_OP;
 
     zkl_call_free(call);
 }
@@ -442,45 +406,29 @@ zkl_call_timer_handler(ngx_event_t *ev)
 
 /*
  * Reads the claim again in a moment, until the call's timeout: later and later,
- * so that some seconds are not many reads.
+ * so that some seconds are not many reads.  If another call was first to write
+ * to the claim, this call contends: the moment is random, and does not grow,
+ * because otherwise a call that tries for longer would lose against each call
+ * that comes later.
  */
 
 static void
-zkl_call_poll(zkl_call_t *call)
+zkl_call_poll(zkl_call_t *call, ngx_uint_t contends)
 {
-    ngx_msec_t  elapsed;
+    ngx_msec_t  time;
 
-    elapsed = ngx_current_msec - call->asked;
-
-    zkl_call_wait(call, ngx_min(ZKL_CALL_AGAIN + elapsed / 4,
-                                ZKL_CALL_SELDOM));
-}
-
-
-/*
- * Tries again in a moment, because another call was first to write to the
- * claim.  The moment is random, and does not grow: otherwise a call that tries
- * for longer would lose against each call that comes later.
- */
-
-static void
-zkl_call_contend(zkl_call_t *call)
-{
-    zkl_call_wait(call, ZKL_CALL_AGAIN + ngx_random() % (4 * ZKL_CALL_AGAIN));
-}
-
-
-static void
-zkl_call_wait(zkl_call_t *call, ngx_msec_t time)
-{
     if (call->handler == NULL) {
         return;
     }
 
+    time = contends ? ngx_random() % (4 * ZKL_CALL_AGAIN)
+                    : (ngx_current_msec - call->asked) / 4;
+
     call->step = ZKL_STEP_POLL;
 
     if (!call->timer.timer_set) {
-        ngx_add_timer(&call->timer, time);
+        ngx_add_timer(&call->timer, ngx_min(ZKL_CALL_AGAIN + time,
+                                            ZKL_CALL_SELDOM));
     }
 }
 
@@ -671,7 +619,6 @@ zkl_call_look_end(zkl_call_t *look)
     /* without a connection the next look waits for zkl_call_connected() */
 
     if (!ngx_queue_empty(&worker->looks)
-        && worker->session != NULL
         && zkl_session_connected(worker->session))
     {
         q = ngx_queue_head(&worker->looks);
@@ -843,7 +790,6 @@ zkl_call_op_end(zkl_call_t *call)
 static void
 zkl_call_free(zkl_call_t *call)
 {
-    ngx_uint_t   reply;
     zkl_call_t  *look;
 
     if (call->handler != NULL || call->nops != 0) {
@@ -870,7 +816,9 @@ zkl_call_free(zkl_call_t *call)
         break;
     }
 
-    look = call->look;
+    /* without a session all calls are discarded, and a look may be freed */
+
+    look = call->worker->session ? call->look : NULL;
 
     if (look != NULL) {
         ngx_queue_remove(&call->turn);
@@ -883,7 +831,7 @@ zkl_call_free(zkl_call_t *call)
     }
 
     if (call->errand != ZKL_NO_ERRAND) {
-        (void) zkl_call_take_back(call, &reply);
+        (void) zkl_call_take_back(call);
     }
 
     if (call->step == ZKL_STEP_CLAIM) {
@@ -905,7 +853,7 @@ zkl_call_free(zkl_call_t *call)
     ngx_queue_remove(&call->queue);
     call->worker->ncalls--;
 
-    if (call->shared) {
+    if (call->shared && call->worker->session != NULL) {
         zkl_call_look_end(call);
     }
 
@@ -916,19 +864,25 @@ zkl_call_free(zkl_call_t *call)
 
 
 /*
- * Reads and writes of a single claim: a read of the znode (inspect); then what
- * the worker of a claim of this gateway has replied, and the record (known), or
- * the claim data of another gateway's claim (other), and a list if the claim
- * waits; then a set of the claim data, by the version that was read (change).
+ * Reads and writes of a single claim: what the worker of a claim of this
+ * gateway replies (ask); a read of the znode (inspect); then the record
+ * (known), or the claim data of another gateway's claim (other), and a list if
+ * the claim waits; then a set of the claim data, by the version that was read
+ * (change).
  */
 
 
-/* Reads the claim, when ZooKeeper answers. */
+/*
+ * Reads the claim, when ZooKeeper answers.  A read for a delete is sent at
+ * once, and again with each zkl_call_connected().
+ */
 
 static void
 zkl_call_inspect(zkl_call_t *call)
 {
-    if (!zkl_session_ready(call->worker->session)) {
+    if (call->step != ZKL_STEP_DELETE
+        && !zkl_session_ready(call->worker->session))
+    {
         call->step = ZKL_STEP_BEGIN;
         return;
     }
@@ -983,7 +937,7 @@ zkl_call_inspect_handler(zkl_op_t *op)
     call->version = op->version;
 
     if (call->type == ZKL_REVOKE) {
-        zkl_call_revoke(call);
+        zkl_call_change(call);
         goto done;
     }
 
@@ -1047,7 +1001,7 @@ zkl_call_other(zkl_call_t *call)
         zkl_call_placed(call);
 
     } else if (call->due && zkl_call_early(call)) {
-        zkl_call_poll(call);
+        zkl_call_poll(call, 0);
 
     } else {
         zkl_call_list(call);
@@ -1076,13 +1030,7 @@ zkl_call_missing(zkl_call_t *call)
     {
         call->token.mode = ZKL_READ;
 
-        if (call->step == ZKL_STEP_DELETE) {
-            zkl_call_delete(call);
-
-        } else {
-            zkl_call_inspect(call);
-        }
-
+        zkl_call_inspect(call);
         return;
     }
 
@@ -1121,7 +1069,7 @@ zkl_call_missing(zkl_call_t *call)
                && zkl_record_ended(zone, &call->token, &call->path)
                   == ZKL_ENDING_UNKNOWN)
     {
-        zkl_call_poll(call);
+        zkl_call_poll(call, 0);
 
     } else {
         zkl_call_tell(call, ZKL_CALL_GONE);
@@ -1129,47 +1077,84 @@ zkl_call_missing(zkl_call_t *call)
 }
 
 
-/* The claim was read, and the claim is held or its place is known. */
+/*
+ * The claim was read, and the claim is held or its place is known.  If the
+ * claim is not known to be held, the call waits a while for an async claim that
+ * is first, or that the client takes for held, because the claim's worker may
+ * be about to write that it has granted the claim; and until a mark that hides
+ * the claim data is mended.
+ */
 
 static void
 zkl_call_placed(zkl_call_t *call)
 {
-    zkl_claim_data_t  cdata;
-    zkl_info_t       *info;
+    ngx_uint_t         looks, granted;
+    zkl_info_t        *info;
+    zkl_claim_data_t   cdata;
 
     info = &call->infos[0];
+    looks = (call->type == ZKL_INSPECT);
 
     zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    if (info->held
-        && (call->pending
-            || (cdata.async && !zkl_call_granted(&cdata))))
-    {
+    granted = zkl_call_granted(&cdata);
+
+    if (info->held && (call->pending || (cdata.async && !granted))) {
+
         /* no claim is ahead, but only the claim's worker grants */
 
         info->held = 0;
         info->pending = 1;
     }
 
-    if (!info->held) {
-        zkl_call_waits(call, &cdata);
+    if (info->held) {
+        zkl_call_note_ttl(info);
+
+        if (looks && !cdata.async) {
+            zkl_call_tell(call, ZKL_CALL_OK);
+
+        } else {
+
+            /* INSPECT: no client was told of the grant, but this one is */
+
+            zkl_call_change(call);
+        }
+
         return;
     }
 
-    zkl_call_note_ttl(info);
-
-    if (call->type == ZKL_DOWNGRADE) {
-        zkl_call_downgrade(call, &cdata);
-
-    } else if (call->type == ZKL_INSPECT && !cdata.async) {
-        zkl_call_tell(call, ZKL_CALL_OK);
-
-    } else {
-
-        /* INSPECT: no client was told of the grant so far, but this one is */
-
-        zkl_call_change(call, &cdata);
+    if (!call->pending
+        && (granted || (info->pending && zkl_call_early(call))))
+    {
+        call->due = info->pending;
+        zkl_call_poll(call, 0);
+        return;
     }
+
+    if (cdata.async && !call->pending) {
+
+        if (looks && call->grace != 0
+            && (call->tries == 0 || cdata.renewals == call->renewals))
+        {
+            zkl_call_change(call);
+            return;
+        }
+
+        /*
+         * else another call has inspected the claim since, and extended the
+         * grace
+         */
+
+        if (!looks && zkl_call_early(call)) {
+            zkl_call_poll(call, 0);
+            return;
+        }
+    }
+
+    zkl_call_tell(call, looks
+                        || call->type == ZKL_RENEW
+                        ? ZKL_CALL_OK
+                        : ZKL_CALL_WAITS);
 }
 
 
@@ -1185,57 +1170,6 @@ zkl_call_early(zkl_call_t *call)
     return past <= ZKL_PATIENCE
            && (ngx_msec_int_t) (call->over.timer.key - ngx_current_msec)
               > (ngx_msec_int_t) past;
-}
-
-
-/*
- * The claim is not known to be held.  The call waits a while for an async claim
- * that is first, or that the client takes for held, because the claim's worker
- * may be about to write that it has granted the claim; and until a mark that
- * hides the claim data is mended.
- */
-
-static void
-zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
-{
-    ngx_uint_t  looks;
-
-    looks = (call->type == ZKL_INSPECT);
-
-    if (!call->pending
-        && (zkl_call_granted(cdata)
-            || (call->infos[0].pending
-                && zkl_call_early(call))))
-    {
-        call->due = call->infos[0].pending;
-        zkl_call_poll(call);
-        return;
-    }
-
-    if (cdata->async && !call->pending) {
-
-        if (looks && call->grace != 0
-            && (call->tries == 0 || cdata->renewals == call->renewals))
-        {
-            zkl_call_change(call, cdata);
-            return;
-        }
-
-        /*
-         * else another call has inspected the claim since, and extended the
-         * grace
-         */
-
-        if (!looks && zkl_call_early(call)) {
-            zkl_call_poll(call);
-            return;
-        }
-    }
-
-    zkl_call_tell(call, looks
-                        || call->type == ZKL_RENEW
-                        ? ZKL_CALL_OK
-                        : ZKL_CALL_WAITS);
 }
 
 
@@ -1305,6 +1239,8 @@ zkl_call_ask(zkl_call_t *call, zkl_claim_data_t *newer)
         errand.renewals = newer->renewals;
     }
 
+    reply = ZKL_REPLY_ABSENT;
+
     claim = zkl_claim_find(worker, &call->token.id, &call->path);
 
     if (claim != NULL) {
@@ -1316,19 +1252,16 @@ zkl_call_ask(zkl_call_t *call, zkl_claim_data_t *newer)
             return;
         }
 
-    } else if (zkl_errand_send(worker->zone, record.id.record, &errand,
-                               &call->errand)
-               == NGX_OK)
-    {
-        worker->asked[call->errand] = call;
-
-        call->step = ZKL_STEP_SIBLING;
-        ngx_add_timer(&call->timer, ZKL_SIBLING_WAIT);
-        return;
-
     } else {
-        call->errand = ZKL_NO_ERRAND;
-        reply = ZKL_REPLY_ABSENT;
+        call->errand = zkl_errand_send(worker->zone, record.id.record, &errand);
+
+        if (call->errand != ZKL_NO_ERRAND) {
+            worker->asked[call->errand] = call;
+
+            call->step = ZKL_STEP_SIBLING;
+            ngx_add_timer(&call->timer, ZKL_SIBLING_WAIT);
+            return;
+        }
     }
 
     zkl_call_reply(call, reply);
@@ -1345,32 +1278,27 @@ zkl_call_ask(zkl_call_t *call, zkl_claim_data_t *newer)
 void
 zkl_call_rung(zkl_call_t *call)
 {
-    ngx_uint_t  reply;
+    ngx_uint_t   state;
+    zkl_reply_e  reply;
 
-    switch (zkl_call_take_back(call, &reply)) {
+    state = zkl_call_take_back(call);
+    reply = ZKL_REPLY_ABSENT;
 
-    case ZKL_ERRAND_REPLIED:
-        break;
+    if (state >= ZKL_ERRAND_REPLIED) {
+        reply = state - ZKL_ERRAND_REPLIED;
 
-    case ZKL_ERRAND_COUNTS:
+    } else if (state == ZKL_ERRAND_COUNTS) {
         reply = ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE;
-        break;
-
-    case ZKL_ERRAND_ENDS:
-        call->tries++;
-        /* fall through */
-
-    default: /* IDLE, KEPT */
-        reply = ZKL_REPLY_ABSENT;
-        break;
     }
+
+    call->tries += (state == ZKL_ERRAND_ENDS);
 
     zkl_call_replied(call, reply);
 }
 
 
-static zkl_errand_e
-zkl_call_take_back(zkl_call_t *call, ngx_uint_t *reply)
+static ngx_uint_t
+zkl_call_take_back(zkl_call_t *call)
 {
     ngx_uint_t  n;
 
@@ -1383,7 +1311,7 @@ zkl_call_take_back(zkl_call_t *call, ngx_uint_t *reply)
         ngx_del_timer(&call->timer);
     }
 
-    return zkl_errand_free(call->worker->zone, n, reply);
+    return zkl_errand_free(call->worker->zone, n);
 }
 
 
@@ -1400,8 +1328,6 @@ zkl_call_replied(zkl_call_t *call, zkl_reply_e reply)
 static void
 zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
 {
-    zkl_record_t  record;
-
     call->step = ZKL_STEP_OP;
     call->reply = reply;
 
@@ -1413,6 +1339,14 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
         call->served.done = ZKL_REPLY_COUNTED;
     }
 
+    if (reply == ZKL_REPLY_COUNTED && call->type == ZKL_HOLD) {
+
+        /* what is left to do may be repeated */
+
+        call->type = ZKL_RENEW;
+        call->reply = ZKL_REPLY_OK;
+    }
+
     if (reply >= ZKL_REPLY_ANSWER
         && (reply != ZKL_REPLY_ANSWER + ZKL_CALL_UNREACHABLE
             || call->type != ZKL_RENEW))
@@ -1421,62 +1355,23 @@ zkl_call_reply(zkl_call_t *call, zkl_reply_e reply)
         return;
     }
 
-    switch (call->type) {
-
-    case ZKL_RELEASE:
-    case ZKL_BREAK:
-
-        if (reply == ZKL_REPLY_ABSENT) {
-            zkl_call_delete(call);
-
-        } else if (reply == ZKL_REPLY_COUNTED) {
-
-            /* the claim data tell how many holds there are */
-
-            zkl_call_inspect(call);
-
-        } else {
+    if ((call->type == ZKL_RELEASE || call->type == ZKL_BREAK)
+        && reply != ZKL_REPLY_COUNTED)
+    {
+        if (reply != ZKL_REPLY_ABSENT) {
             zkl_call_post(call, ZKL_CALL_OK);
+            return;
         }
 
-        break;
-
-    case ZKL_HOLD:
-    case ZKL_DOWNGRADE:
-
-        if (reply == ZKL_REPLY_ABSENT) {
-            zkl_call_other(call);
-
-        } else if (reply != ZKL_REPLY_COUNTED) {
-
-            /* OVER: the claim is about to end, unless the data are newer */
-
-            zkl_call_poll(call);
-
-        } else if (zkl_record_read(call->worker->zone, &call->token.id,
-                                   &call->path, &record)
-                   == ZKL_FOUND
-                   && record.state == ZKL_RECORD_HELD)
-        {
-            zkl_call_note_record(&call->infos[0], &record);
-            zkl_call_post(call, ZKL_CALL_OK);
-
-        } else {
-            zkl_call_inspect(call);
-        }
-
-        break;
-
-    default: /* ZKL_RENEW, ZKL_INSPECT */
-
-        /*
-         * UNREACHABLE: another session may count the lease, and a renewal may
-         * be repeated.
-         */
-
-        zkl_call_inspect(call);
-        break;
+        call->step = ZKL_STEP_DELETE;
     }
+
+    /*
+     * UNREACHABLE: another session may count the lease, and a renewal may be
+     * repeated.
+     */
+
+    zkl_call_inspect(call);
 }
 
 
@@ -1498,7 +1393,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
     if (record->state == ZKL_RECORD_WAITING) {
 
         if (call->reply == ZKL_REPLY_OK) {
-            zkl_call_poll(call);
+            zkl_call_poll(call, 0);
             return;
         }
 
@@ -1520,7 +1415,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
         /* granted since */
 
-        zkl_call_poll(call);
+        zkl_call_poll(call, 0);
         return;
     }
 
@@ -1528,59 +1423,29 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
     newer = (cdata.renewals > record->renewals);
 
-    switch (call->type) {
+    if (call->remote || call->type == ZKL_DOWNGRADE
+        || (call->reply == ZKL_REPLY_OVER && newer
+            && call->type != ZKL_INSPECT))
+    {
+        /* another gateway may have renewed the lease that was over here */
 
-    case ZKL_HOLD:
-
-        if (call->remote || newer) {
-
-            /*
-             * No worker had the claim before, and the new worker counts the
-             * request; or the order with a renewal elsewhere is ZooKeeper's.
-             */
-
-            zkl_call_other(call);
-
-        } else {
-            zkl_call_ask(call, NULL);
-        }
-
+        zkl_call_change(call);
         return;
+    }
 
-    case ZKL_DOWNGRADE:
-        zkl_call_downgrade(call, &cdata);
+    if (call->type == ZKL_RENEW && call->reply == ZKL_REPLY_OK
+        && !info->endless && (newer || record->ttl < call->ttl))
+    {
+        /* another gateway's renewal came before this one */
+
+        zkl_call_ask(call, newer ? &cdata : NULL);
         return;
+    }
 
-    case ZKL_RENEW:
-
-        if (call->reply == ZKL_REPLY_OK && !info->endless
-            && (newer || record->ttl < call->ttl))
-        {
-            /* another gateway's renewal came before this one */
-
-            zkl_call_ask(call, newer ? &cdata : NULL);
-            return;
-        }
-
-        if (call->reply == ZKL_REPLY_OVER && newer) {
-
-            /* another gateway has renewed the lease that was over here */
-
-            zkl_call_change(call, &cdata);
-            return;
-        }
-
-        break;
-
-    default: /* ZKL_INSPECT */
-
-        if (newer) {
-            zkl_call_note_ttl(info);
-            info->timed = 0;
-            call->reply = ZKL_REPLY_OK;
-        }
-
-        break;
+    if (call->type == ZKL_INSPECT && newer) {
+        zkl_call_note_ttl(info);
+        info->timed = 0;
+        call->reply = ZKL_REPLY_OK;
     }
 
     if (record->lease == 0 && !newer) {
@@ -1593,7 +1458,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
          * the claim's session lives.
          */
 
-        zkl_call_poll(call);
+        zkl_call_poll(call, 0);
 
     } else {
         zkl_call_tell(call, ZKL_CALL_OK);
@@ -2248,13 +2113,8 @@ zkl_call_infos(zkl_call_t *call, ngx_uint_t n)
 
 
 /*
- * Releases that the claim's worker has not carried out: the claim is another
- * gateway's, or that worker does not reply.
- */
-
-
-/*
- * A release that is owed, or that ZooKeeper has to do.  The worker repeats an
+ * A release that the claim's worker has not carried out, because the claim is
+ * another gateway's, or that worker does not reply.  The worker repeats an
  * unconfirmed delete until ZooKeeper confirms the delete, also when the client
  * was told 503 and has left.
  *
@@ -2271,18 +2131,6 @@ zkl_call_infos(zkl_call_t *call, ngx_uint_t n)
  * seconds, if this worker dies before the set.  And a gateway that lists the
  * lock between the two queues a waiter again that was cancelled.
  */
-
-static void
-zkl_call_delete(zkl_call_t *call)
-{
-    call->step = ZKL_STEP_DELETE;
-    call->nknown = 0;
-
-    if (zkl_session_connected(call->worker->session)) {
-        zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_GET, NULL,
-                                              zkl_call_inspect_handler));
-    }
-}
 
 
 /*
@@ -2362,7 +2210,10 @@ zkl_call_bump(zkl_call_t *call)
     zkl_op_t  *get;
 
     if (call->node) {
+
         /* a claim that is the lock's znode has no other claims beside */
+
+        zkl_call_bumped(call, ZKL_OK);
         return;
     }
 
@@ -2492,7 +2343,7 @@ zkl_call_delete_handler(zkl_op_t *op)
 
         /* the claim was renewed, or has several holds by now */
 
-        zkl_call_delete(call);
+        zkl_call_inspect(call);
         break;
 
     case ZKL_UNKNOWN:
@@ -2518,12 +2369,6 @@ zkl_call_delete_handler(zkl_op_t *op)
 static void
 zkl_call_deleted(zkl_call_t *call)
 {
-    if (call->node) {
-        call->step = ZKL_STEP_OP;
-        zkl_call_tell(call, ZKL_CALL_OK);
-        return;
-    }
-
     call->step = ZKL_STEP_BUMP;
 
     if (call->nops == 1) {
@@ -2547,19 +2392,51 @@ zkl_call_deleted(zkl_call_t *call)
  */
 
 
-/* Writes what was read into infos[0] with what the call changes. */
+/*
+ * Writes what was read into infos[0] with what the call changes.  A holder is
+ * asked to let go by the claim data of a gateway's claim, else by Curator's
+ * mark, which only recipes with a queue know.
+ */
 
 static void
-zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata)
+zkl_call_change(zkl_call_t *call)
 {
-    u_char      *p;
-    ngx_uint_t   asks;
-    zkl_info_t  *info;
+    char               text[ZKL_CLAIM_DATA_MAX];
+    size_t             index_at;
+    ngx_str_t          value;
+    ngx_uint_t         renews, revokes, shares, asks;
+    zkl_info_t        *info;
+    zkl_claim_data_t   cdata;
 
     info = &call->infos[0];
-    asks = (call->type != ZKL_RENEW && call->type != ZKL_INSPECT);
+    revokes = (call->type == ZKL_REVOKE);
+    shares = (call->type == ZKL_DOWNGRADE);
+    renews = (call->type == ZKL_RENEW || call->type == ZKL_INSPECT);
+    asks = (!renews && !revokes);
 
-    if (cdata->index < 0 && !cdata->revoke) {
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
+
+    if ((revokes && cdata.revoke) || (shares && call->token.mode == ZKL_READ)) {
+        zkl_call_tell(call, ZKL_CALL_OK);
+        return;
+    }
+
+    if (shares
+        && call->token.mode != ZKL_MUTEX && call->token.mode != ZKL_WRITE)
+    {
+        zkl_call_tell(call, ZKL_CALL_CONFLICT);
+        return;
+    }
+
+    if (shares && (call->remote || call->reply != ZKL_REPLY_ABSENT)) {
+
+        /* until the znode has a reader's name */
+
+        zkl_call_poll(call, 0);
+        return;
+    }
+
+    if (cdata.index < 0 && !cdata.revoke && (!revokes || call->node)) {
 
         /* the claim is no gateway's, and must not be written to */
 
@@ -2569,10 +2446,8 @@ zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata)
 
     if (call->remote) {
 
-        if (cdata->index < 0 || cdata->want_len != 0
-            || call->type == ZKL_DOWNGRADE)
-        {
-            zkl_call_poll(call);
+        if (cdata.index < 0 || cdata.want_len != 0) {
+            zkl_call_poll(call, 0);
             return;
         }
 
@@ -2583,7 +2458,7 @@ zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata)
          * then the outcome is not known.
          */
 
-        zkl_call_tell(call, cdata->mended == call->mended
+        zkl_call_tell(call, cdata.mended == call->mended
                             ? ZKL_CALL_OK
                             : ZKL_CALL_UNREACHABLE);
         return;
@@ -2591,13 +2466,13 @@ zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata)
 
     /* the claim data have room for one request; a mark is mended first */
 
-    if (cdata->index < 0 || (asks && cdata->want_len != 0)) {
-        zkl_call_contend(call);
+    if ((cdata.index < 0 && !revokes) || (asks && cdata.want_len != 0)) {
+        zkl_call_poll(call, 1);
         return;
     }
 
     if (call->tries == 0) {
-        call->renewals = cdata->renewals;
+        call->renewals = cdata.renewals;
     }
 
     /*
@@ -2605,110 +2480,33 @@ zkl_call_change(zkl_call_t *call, zkl_claim_data_t *cdata)
      * ttl, and the claim's worker may have told an earlier client.
      */
 
-    cdata->renewals += (!asks || call->type == ZKL_HOLD || cdata->async);
-    cdata->async = cdata->async && !info->held;
+    cdata.renewals += (renews || call->type == ZKL_HOLD
+                       || (asks && cdata.async));
+    cdata.async = cdata.async && !info->held;
+    cdata.revoke |= revokes;
 
     if (call->ttl != 0) {
-        cdata->ttl = (int64_t) call->ttl;
+        cdata.ttl = (int64_t) call->ttl;
     }
 
     if (info->held) {
 
-        if (cdata->gate_len != 0) {
+        if (cdata.gate_len != 0) {
 
             /* the longest ttl told: a gateway that takes over knows no other */
 
-            cdata->ttl = ngx_max(cdata->ttl, (int64_t) info->ttl);
+            cdata.ttl = ngx_max(cdata.ttl, (int64_t) info->ttl);
         }
 
-        info->ttl = (ngx_msec_t) cdata->ttl;
+        info->ttl = (ngx_msec_t) cdata.ttl;
     }
 
     if (asks) {
-        p = (u_char *) cdata->want;
-
-        if (call->type == ZKL_DOWNGRADE) {
-            p = ngx_sprintf(p, "shared");
-
-        } else {
-
-            /* a number lets the claim's gateway tell two requests apart */
-
-            p = ngx_sprintf(p, "%s-%08xD",
-                            call->type == ZKL_HOLD ? "hold" : "drop",
-                            (uint32_t) ngx_random());
-        }
-
-        *p = '\0';
-
-        cdata->want_len = p - (u_char *) cdata->want;
-        call->mended = cdata->mended;
+        zkl_call_want(call, &cdata);
     }
 
-    zkl_call_write(call, cdata);
-}
-
-
-/* Shares a held claim that was read, until the znode has a reader's name. */
-
-static void
-zkl_call_downgrade(zkl_call_t *call, zkl_claim_data_t *cdata)
-{
-    if (call->token.mode == ZKL_READ) {
-        zkl_call_tell(call, ZKL_CALL_OK);
-
-    } else if (call->token.mode != ZKL_MUTEX && call->token.mode != ZKL_WRITE) {
-        zkl_call_tell(call, ZKL_CALL_CONFLICT);
-
-    } else if (call->reply == ZKL_REPLY_ABSENT) {
-        zkl_call_change(call, cdata);
-
-    } else {
-        zkl_call_ask(call, NULL);
-    }
-}
-
-
-/*
- * Asks the holder to let go: by the claim data of a gateway's claim, else by
- * Curator's mark, which only recipes with a queue know.
- */
-
-static void
-zkl_call_revoke(zkl_call_t *call)
-{
-    zkl_info_t        *info;
-    zkl_claim_data_t   cdata;
-
-    info = &call->infos[0];
-
-    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
-
-    if (cdata.revoke) {
-        zkl_call_tell(call, ZKL_CALL_OK);
-
-    } else if (cdata.index < 0 && call->node) {
-        zkl_call_tell(call, ZKL_CALL_FOREIGN);
-
-    } else {
-        cdata.revoke = 1;
-
-        zkl_call_write(call, &cdata);
-    }
-}
-
-
-/* Data that are no claim data become Curator's mark. */
-
-static void
-zkl_call_write(zkl_call_t *call, zkl_claim_data_t *cdata)
-{
-    char        text[ZKL_CLAIM_DATA_MAX];
-    size_t      index_at;
-    ngx_str_t   value;
-
-    if (cdata->index >= 0) {
-        value.len = zkl_claim_data_write(text, cdata, &index_at);
+    if (cdata.index >= 0) {
+        value.len = zkl_claim_data_write(text, &cdata, &index_at);
         value.data = (u_char *) text;
 
     } else {
@@ -2717,6 +2515,34 @@ zkl_call_write(zkl_call_t *call, zkl_claim_data_t *cdata)
 
     zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_SET, &value,
                                           zkl_call_write_handler));
+}
+
+
+/* Puts the remote request into the claim data. */
+
+static void
+zkl_call_want(zkl_call_t *call, zkl_claim_data_t *cdata)
+{
+    u_char  *p;
+
+    p = (u_char *) cdata->want;
+
+    if (call->type == ZKL_DOWNGRADE) {
+        p = ngx_sprintf(p, "shared");
+
+    } else {
+
+        /* a number lets the claim's gateway tell two requests apart */
+
+        p = ngx_sprintf(p, "%s-%08xD",
+                        call->type == ZKL_HOLD ? "hold" : "drop",
+                        (uint32_t) ngx_random());
+    }
+
+    *p = '\0';
+
+    cdata->want_len = p - (u_char *) cdata->want;
+    call->mended = cdata->mended;
 }
 
 
@@ -2743,7 +2569,7 @@ zkl_call_write_handler(zkl_op_t *op)
 
         if (asks) {
             call->remote = 1;
-            zkl_call_poll(call);
+            zkl_call_poll(call, 0);
             break;
         }
 
@@ -2765,7 +2591,7 @@ zkl_call_write_handler(zkl_op_t *op)
             zkl_call_inspect(call);
 
         } else {
-            zkl_call_contend(call);
+            zkl_call_poll(call, 1);
         }
 
         break;

@@ -23,7 +23,8 @@ typedef enum {
     ZKL_BREAK,                      /* a claim with all holds, by the token or
                                        the znode's name */
     ZKL_RENEW,                      /* a held claim, with ttl */
-    ZKL_HOLD,                       /* a held claim: one more hold, with ttl */
+    ZKL_HOLD,                       /* a held claim: one more hold, with ttl;
+                                       RENEW once the hold is counted */
     ZKL_DOWNGRADE,                  /* a held claim becomes a reader */
     ZKL_REVOKE,                     /* the claim with that name: asks the holder
                                        to let go */
@@ -121,7 +122,7 @@ typedef enum {
 } zkl_step_e;
 
 
-/* what a claim's worker replies to a call; at most 31 */
+/* what a claim's worker replies to a call; at most 200 */
 
 typedef enum {
     ZKL_REPLY_NONE = 0,             /* was not asked so far */

@@ -263,13 +263,13 @@ zkl_followed_tell(zkl_followed_t *followed)
 
 
 void
-zkl_follow_listed(zkl_worker_t *worker, ngx_str_t *path)
+zkl_follow_changed(zkl_worker_t *worker, ngx_str_t *path, ngx_uint_t listed)
 {
     zkl_followed_t  *followed;
 
     followed = zkl_followed_find(worker, path);
 
-    if (followed == NULL) {
+    if (followed == NULL || (!listed && !followed->node)) {
         return;
     }
 
@@ -281,19 +281,6 @@ zkl_follow_listed(zkl_worker_t *worker, ngx_str_t *path)
     }
 
     zkl_followed_list(followed);
-}
-
-
-void
-zkl_follow_changed(zkl_worker_t *worker, ngx_str_t *path)
-{
-    zkl_followed_t  *followed;
-
-    followed = zkl_followed_find(worker, path);
-
-    if (followed != NULL && followed->node) {
-        zkl_followed_list(followed);
-    }
 }
 
 

@@ -44,10 +44,9 @@ void zkl_unfollow(zkl_follow_t *follow);
 
 /* for the worker */
 
-/* The watch on the children of path fired. */
-void zkl_follow_listed(zkl_worker_t *worker, ngx_str_t *path);
-/* The watch on the data of path fired. */
-void zkl_follow_changed(zkl_worker_t *worker, ngx_str_t *path);
+/* The watch on the data of path fired; listed: on the children. */
+void zkl_follow_changed(zkl_worker_t *worker, ngx_str_t *path,
+    ngx_uint_t listed);
 /* The connection is back: changes may have been missed. */
 void zkl_follow_connected(zkl_worker_t *worker);
 

@@ -235,12 +235,8 @@ zkl_names_root_handler(zkl_op_t *op)
         /* the timer has the list sent again */
         break;
 
-    case ZKL_NO_AUTH:
-        zkl_names_tell(names, ZKL_CALL_DENIED);
-        break;
-
     default:
-        zkl_names_tell(names, ZKL_CALL_FAILED);
+        zkl_names_tell(names, zkl_call_answer(op->rc));
         break;
     }
 }

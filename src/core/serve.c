@@ -235,7 +235,6 @@ void
 zkl_serve_errand(zkl_worker_t *worker, ngx_uint_t n)
 {
     ngx_int_t           rc;
-    ngx_uint_t          unused;
     zkl_claim_t        *claim;
     zkl_reply_e         reply;
     zkl_errand_t        errand;
@@ -257,7 +256,7 @@ zkl_serve_errand(zkl_worker_t *worker, ngx_uint_t n)
 
         /* the call does not wait any more */
 
-        (void) zkl_errand_free(worker->zone, n, &unused);
+        (void) zkl_errand_free(worker->zone, n);
         return;
     }
 

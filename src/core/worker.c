@@ -826,7 +826,7 @@ zkl_worker_changed(void *data, ngx_str_t *path, ngx_uint_t deleted)
     lock = zkl_lock_find(worker, path);
 
     if (!deleted) {
-        zkl_follow_changed(worker, path);
+        zkl_follow_changed(worker, path, 0);
     }
 
     if (lock != NULL) {
@@ -861,7 +861,7 @@ zkl_worker_listed(void *data, ngx_str_t *path)
     zkl_worker_t  *worker = data;
 
     zkl_custody_listed(worker, path);
-    zkl_follow_listed(worker, path);
+    zkl_follow_changed(worker, path, 1);
 }
 
 

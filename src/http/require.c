@@ -425,7 +425,7 @@ ngx_http_zk_lock_require_listed(ngx_http_zk_lock_require_t *require,
 /*
  * The claim with that fencing token may be held though the list shows another
  * claim ahead, because a gateway hands a lock over before the delete of the
- * claim ahead is done; see zkl_call_waits().  Fencing tokens grow, so a claim
+ * claim ahead is done; see zkl_call_placed().  Fencing tokens grow, so a claim
  * behind the first has a larger one.  ZKL_CALL_WAITS: the lock is looked at
  * once more; else how the call is to be judged.
  */

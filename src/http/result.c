@@ -235,7 +235,7 @@ ngx_http_zk_lock_result_answered(ngx_http_request_t *r,
 
         /* whether a repeat is safe depends on the call */
 
-        if (call->type == ZKL_HOLD
+        if (ctx->told.type == NGX_HTTP_ZK_LOCK_HOLD
             || (call->type == ZKL_RELEASE
                 && (call->ninfos != 0
                     || call->served.done == ZKL_REPLY_COUNTED)))

@@ -40,26 +40,22 @@
 #include "shm/errand.h"
 
 
-#define ZKL_PLACE_STATE               0x07
-#define ZKL_PLACE_REPLY_SHIFT         3
-#define ZKL_PLACE_REPLY               0xf8
-#define ZKL_PLACE_NUMBER              0x100
+#define ZKL_PLACE_STATE               0xff  /* below the number */
 
 #define zkl_place_state(word)                                                  \
-    ((zkl_errand_e) ((word) & ZKL_PLACE_STATE))
+    ((word) & ZKL_PLACE_STATE)
 #define zkl_place_set(word, state)                                             \
     (((word) & ~(ngx_atomic_uint_t) ZKL_PLACE_STATE) | (state))
 
 
-static ngx_int_t zkl_errand_place(zkl_zone_t *zone, ngx_uint_t *n);
+static ngx_uint_t zkl_errand_place(zkl_zone_t *zone);
 static ngx_uint_t zkl_errand_over(zkl_place_t *place, ngx_atomic_uint_t *word);
 
 
-ngx_int_t
-zkl_errand_send(zkl_zone_t *zone, uint32_t record, zkl_errand_t *errand,
-    ngx_uint_t *n)
+ngx_uint_t
+zkl_errand_send(zkl_zone_t *zone, uint32_t record, zkl_errand_t *errand)
 {
-    ngx_uint_t          slot, home;
+    ngx_uint_t          n, slot, home;
     zkl_cell_t         *cell;
     zkl_place_t        *place;
     zkl_layout_t       *map;
@@ -72,20 +68,21 @@ zkl_errand_send(zkl_zone_t *zone, uint32_t record, zkl_errand_t *errand,
     home = (slot < map->nslots) ? map->slots[slot].home : map->nslots;
 
     if (home >= map->nslots || home == zone->slot) {
-        return NGX_DECLINED;
+        return ZKL_NO_ERRAND;
     }
 
     sibling = map->slots[home].keeper;
 
     if (sibling != map->slots[slot].keeper || zkl_layout_dead(sibling, 1)) {
-        return NGX_DECLINED;
+        return ZKL_NO_ERRAND;
     }
 
-    if (zkl_errand_place(zone, n) != NGX_OK) {
-        return NGX_BUSY;
+    n = zkl_errand_place(zone);
+    if (n == ZKL_NO_ERRAND) {
+        return ZKL_NO_ERRAND;
     }
 
-    place = &map->places[*n];
+    place = &map->places[n];
 
     place->sibling = sibling;
     place->from = zone->slot;
@@ -95,25 +92,25 @@ zkl_errand_send(zkl_zone_t *zone, uint32_t record, zkl_errand_t *errand,
 
     place->word = zkl_place_set(place->word, ZKL_ERRAND_ASKED);
 
-    zkl_doorbell_keeper(map, home, map->ncells + *n);
+    zkl_doorbell_keeper(map, home, map->ncells + n);
 
-    return NGX_OK;
+    return n;
 }
 
 
 /* Takes a place, perhaps one that a dead process has left. */
 
-static ngx_int_t
-zkl_errand_place(zkl_zone_t *zone, ngx_uint_t *n)
+static ngx_uint_t
+zkl_errand_place(zkl_zone_t *zone)
 {
-    ngx_uint_t          i, k;
+    ngx_uint_t          i, n;
     zkl_place_t        *place;
     ngx_atomic_uint_t   owner, word;
 
     for (i = 0; i < 2 * ZKL_PLACES; i++) {
-        k = zone->place++ % ZKL_PLACES;
+        n = zone->place++ % ZKL_PLACES;
 
-        place = &zone->map->places[k];
+        place = &zone->map->places[n];
         owner = place->owner;
 
         if ((owner == ZKL_FREE
@@ -121,14 +118,13 @@ zkl_errand_place(zkl_zone_t *zone, ngx_uint_t *n)
                  && zkl_errand_over(place, &word)))
             && ngx_atomic_cmp_set(&place->owner, owner, zkl_layout_self()))
         {
-            place->word = (place->word | (ZKL_PLACE_NUMBER - 1)) + 1;
-            *n = k;
+            place->word = (place->word | ZKL_PLACE_STATE) + 1;
 
-            return NGX_OK;
+            return n;
         }
     }
 
-    return NGX_BUSY;
+    return ZKL_NO_ERRAND;
 }
 
 
@@ -149,13 +145,13 @@ zkl_errand_over(zkl_place_t *place, ngx_atomic_uint_t *word)
     }
 
     return zkl_place_state(*word) == ZKL_ERRAND_IDLE
-           || zkl_place_state(*word) == ZKL_ERRAND_REPLIED
+           || zkl_place_state(*word) >= ZKL_ERRAND_REPLIED
            || zkl_layout_dead(place->sibling, 0);
 }
 
 
-zkl_errand_e
-zkl_errand_free(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t *reply)
+ngx_uint_t
+zkl_errand_free(zkl_zone_t *zone, ngx_uint_t n)
 {
     zkl_place_t        *place;
     ngx_atomic_uint_t   word;
@@ -165,8 +161,6 @@ zkl_errand_free(zkl_zone_t *zone, ngx_uint_t n, ngx_uint_t *reply)
     if (zkl_errand_over(place, &word)) {
         place->owner = ZKL_FREE;
     }
-
-    *reply = (word & ZKL_PLACE_REPLY) >> ZKL_PLACE_REPLY_SHIFT;
 
     return zkl_place_state(word);
 }
@@ -199,8 +193,7 @@ zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n, zkl_errand_t *errand,
 
             /* the client was cut off, and may have called again meanwhile */
 
-            (void) ngx_atomic_cmp_set(&place->word, *word,
-                                      zkl_place_set(*word, ZKL_ERRAND_IDLE));
+            (void) zkl_errand_over(place, word);
             return NGX_DECLINED;
         }
 
@@ -210,11 +203,10 @@ zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n, zkl_errand_t *errand,
 
         return (place->word == *word) ? NGX_OK : NGX_DECLINED;
 
-    case ZKL_ERRAND_REPLIED:
-        return (place->owner == self) ? NGX_DONE : NGX_DECLINED;
-
-    default: /* KEPT, COUNTS, ENDS */
-        return (place->owner == self && zkl_layout_dead(place->sibling, 0))
+    default: /* KEPT, COUNTS, ENDS, REPLIED */
+        return (place->owner == self
+                && (zkl_place_state(*word) >= ZKL_ERRAND_REPLIED
+                    || zkl_layout_dead(place->sibling, 0)))
                ? NGX_DONE : NGX_DECLINED;
     }
 }
@@ -238,15 +230,13 @@ void
 zkl_errand_reply(zkl_zone_t *zone, ngx_uint_t n, ngx_atomic_uint_t word,
     ngx_uint_t reply)
 {
-    zkl_place_t        *place;
-    ngx_atomic_uint_t   replied;
+    zkl_place_t  *place;
 
     place = &zone->map->places[n];
 
-    replied = zkl_place_set(word, ZKL_ERRAND_REPLIED)
-              | (reply << ZKL_PLACE_REPLY_SHIFT);
-
-    if (ngx_atomic_cmp_set(&place->word, word, replied)) {
+    if (ngx_atomic_cmp_set(&place->word, word,
+                           zkl_place_set(word, ZKL_ERRAND_REPLIED + reply)))
+    {
         zkl_doorbell_keeper(zone->map, place->from, zone->map->ncells + n);
     }
 }

@@ -361,12 +361,11 @@ ask(zkl_zone_t *own, zkl_zone_t *other, known_t *k, ngx_uint_t how)
 {
     ngx_int_t      rc;
     ngx_pid_t      self;
-    ngx_uint_t     n, reply;
-    zkl_errand_e   state;
+    ngx_uint_t     n, state;
     zkl_errand_t   errand;
 
-    static const zkl_errand_e  freed[] = { ZKL_ERRAND_IDLE, ZKL_ERRAND_KEPT,
-                                           ZKL_ERRAND_REPLIED };
+    static const ngx_uint_t  freed[] = { ZKL_ERRAND_IDLE, ZKL_ERRAND_KEPT,
+                                         ZKL_ERRAND_REPLIED + 9 };
 
     self = ngx_pid;
 
@@ -377,8 +376,8 @@ ask(zkl_zone_t *own, zkl_zone_t *other, known_t *k, ngx_uint_t how)
 
     stub_become(k->dying ? STAYING : DYING);
 
-    rc = zkl_errand_send(other, k->id.record, &errand, &n);
-    rule(rc == NGX_OK, "send: %d", (int) rc);
+    n = zkl_errand_send(other, k->id.record, &errand);
+    rule(n < ZKL_PLACES, "send: %d", (int) n);
 
     if (how == 1 || how == 2) {
         stub_become(k->dying ? DYING : STAYING);
@@ -402,9 +401,9 @@ ask(zkl_zone_t *own, zkl_zone_t *other, known_t *k, ngx_uint_t how)
     }
 
     if (how != 3) {
-        state = zkl_errand_free(other, n, &reply);
-        rule(state == freed[how] && (how != 2 || reply == 9),
-             "free: %d after %u", (int) state, (unsigned) how);
+        state = zkl_errand_free(other, n);
+        rule(state == freed[how], "free: %d after %u", (int) state,
+             (unsigned) how);
     }
 
     stub_become(self);
@@ -414,7 +413,6 @@ ask(zkl_zone_t *own, zkl_zone_t *other, known_t *k, ngx_uint_t how)
 static void
 serve(zkl_zone_t *zone, ngx_uint_t n)
 {
-    ngx_uint_t          reply;
     zkl_errand_t        errand;
     ngx_atomic_uint_t   word;
 
@@ -428,7 +426,7 @@ serve(zkl_zone_t *zone, ngx_uint_t n)
         break;
 
     case NGX_DONE:
-        (void) zkl_errand_free(zone, n, &reply);
+        (void) zkl_errand_free(zone, n);
         break;
 
     default:
@@ -520,9 +518,8 @@ static void
 meet(zkl_zone_t *zone, fuzz_input_t *in)
 {
     uint32_t      record;
-    ngx_int_t     rc;
     ngx_str_t    *path;
-    ngx_uint_t    times, op, n, reply;
+    ngx_uint_t    times, op, n;
     zkl_id_t      id;
     zkl_cell_t   *cell;
     zkl_record_t  copy;
@@ -555,12 +552,11 @@ meet(zkl_zone_t *zone, fuzz_input_t *in)
 
         case 2:
             ngx_memzero(&errand, sizeof(zkl_errand_t));
-            rc = zkl_errand_send(zone, id.record, &errand, &n);
-            rule(rc == NGX_OK || rc == NGX_DECLINED || rc == NGX_BUSY,
-                 "send: %d", (int) rc);
+            n = zkl_errand_send(zone, id.record, &errand);
+            rule(n < ZKL_PLACES || n == ZKL_NO_ERRAND, "send: %d", (int) n);
 
-            if (rc == NGX_OK && (op & 64)) {
-                (void) zkl_errand_free(zone, n, &reply);
+            if (n != ZKL_NO_ERRAND && (op & 64)) {
+                (void) zkl_errand_free(zone, n);
             }
 
             break;

@@ -336,7 +336,7 @@ gsim_zone_check_errands(gsim_process_t *p)
             continue;
         }
 
-        state = place->word & 7;
+        state = ngx_min((place->word & 0xff), ZKL_ERRAND_REPLIED);
         slot = place->from;
 
         if (state == ZKL_ERRAND_ASKED) {

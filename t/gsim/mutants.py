@@ -514,8 +514,7 @@ MUTANTS = [
 
     ('a dead worker has not released',
      'core/call.c',
-     'case ZKL_ERRAND_ENDS:\n        call->tries++;',
-     'case ZKL_ERRAND_ENDS:',
+     '    call->tries += (state == ZKL_ERRAND_ENDS);\n', '',
      12000),
 
     # subscriptions
@@ -597,8 +596,8 @@ MUTANTS = [
 
     ('a grant told elsewhere counts as no renewal',
      'core/call.c:zkl_call_change',
-     '(!asks || call->type == ZKL_HOLD || cdata->async);',
-     '(asks && (call->type == ZKL_HOLD || cdata->async));',
+     '(renews || call->type == ZKL_HOLD\n',
+     '((asks && call->type == ZKL_HOLD)\n',
      500),
 
     # limits and ends
@@ -969,8 +968,9 @@ MUTANTS = [
 
     ('a hold less is counted each time the call begins',
      'core/call.c:zkl_call_begin',
-     'if (call->reply == ZKL_REPLY_COUNTED || call->ninfos != 0) {',
-     'if (call->remote) {', 500),
+     '               || call->reply == ZKL_REPLY_COUNTED\n'
+     '               || (call->type == ZKL_RELEASE && call->ninfos != 0))',
+     ')', 500),
 
     ('a claim that is taken over is held once', 'shm/record.c',
      'cell->holds = ngx_max(cdata->holds, 1);', 'cell->holds = 1;', 500),
@@ -1065,7 +1065,7 @@ MUTANTS = [
     # what waits, and nothing wakes
 
     ('followers are told of the list of before the last change',
-     'core/follow.c:zkl_follow_listed',
+     'core/follow.c:zkl_follow_changed',
      """    if (followed->op != NULL) {
         /* the watch has told before the list, which is shared, was told */
 
@@ -1294,7 +1294,7 @@ MUTANTS = [
      ('--rich', 15000)),
 
     ('a reply is that of whoever looks', 'shm/errand.c:zkl_errand_look',
-     'return (place->owner == self) ? NGX_DONE', 'return 1 ? NGX_DONE',
+     'return (place->owner == self\n', 'return (1\n',
      ('--rich', 600)),
 
     ('who has asked is not rung', 'shm/errand.c:zkl_errand_reply',
@@ -1303,7 +1303,7 @@ MUTANTS = [
 
     ('a reply that comes late keeps its place',
      'core/serve.c:zkl_serve_errand',
-     '        (void) zkl_errand_free(worker->zone, n, &unused);\n', '',
+     '        (void) zkl_errand_free(worker->zone, n);\n', '',
      ('--rich', 500)),
 
     ('a claim that another session counts is one whose lease is over',
@@ -1329,7 +1329,7 @@ MUTANTS = [
 
     ('a release that a sibling may have counted is counted again',
      'core/call.c:zkl_call_rung',
-     'case ZKL_ERRAND_COUNTS:', 'case 99:', 4000),
+     'state == ZKL_ERRAND_COUNTS', '0', 4000),
 
     ("a claim's worker that does nothing has renewed",
      'core/call.c:zkl_call_inspect_handler',
