@@ -65,8 +65,9 @@ struct zkl_session_s {
                                                            behind a write */
     ngx_queue_t                               failed;   /* handler not called */
     zkl_turns_t                               reads;    /* with a turn */
-    ngx_queue_t                               shared;   /* lists whose sharers
-                                                           are to be told */
+    ngx_queue_t                               shared;   /* with a turn, and
+                                                           told: the sharers are
+                                                           to be told, too */
     ngx_uint_t                                writes;   /* in flight */
 
     ngx_msec_t                                paused;   /* when the backoff
@@ -204,7 +205,6 @@ static zkl_op_t *zkl_op_first(ngx_queue_t *queue);
 static zkl_op_t *zkl_op_pop(ngx_queue_t *queue);
 static void zkl_session_finish(zkl_op_t *op);
 static void zkl_session_share(zkl_session_t *s);
-static void zkl_session_turn_over(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_free_op(zkl_op_t *op);
 static void zkl_session_flush_failed(zkl_session_t *s);
 static void zkl_session_finish_all(zkl_session_t *s);
@@ -1433,25 +1433,23 @@ zkl_session_finish(zkl_op_t *op)
     if (op->turn == ZKL_TURN_NONE) {
         zkl_session_free_op(op);
 
-    } else if (!ngx_queue_empty(&op->ops)) {
+    } else {
         ngx_queue_insert_tail(&s->shared, &op->queue);
         ngx_post_event(&s->read, &ngx_posted_next_events);
-
-    } else {
-        zkl_session_turn_over(s, op);
     }
 }
 
 
 /*
  * Tells the operations that share a list.  Each handler goes through all names,
- * so a turn of the event loop calls a few handlers only.
+ * so a turn of the event loop calls a few handlers only.  When all were told,
+ * the list is freed, and the next list of the path is sent.
  */
 
 static void
 zkl_session_share(zkl_session_t *s)
 {
-    zkl_op_t    *op, *sharer;
+    zkl_op_t    *op, *later, *sharer;
     ngx_uint_t   n;
 
     n = 0;
@@ -1462,7 +1460,13 @@ zkl_session_share(zkl_session_t *s)
 
         if (sharer == NULL) {
             ngx_queue_remove(&op->queue);
-            zkl_session_turn_over(s, op);
+            later = zkl_turns_end(&s->reads, op);
+            zkl_session_free_op(op);
+
+            if (later != NULL) {
+                zkl_session_send(later);
+            }
+
             continue;
         }
 
@@ -1482,26 +1486,6 @@ zkl_session_share(zkl_session_t *s)
     }
 
     if (!ngx_queue_empty(&s->shared)) {
-        ngx_post_event(&s->read, &ngx_posted_next_events);
-    }
-}
-
-
-/* Frees an operation with a turn; the next list of the path waits. */
-
-static void
-zkl_session_turn_over(zkl_session_t *s, zkl_op_t *op)
-{
-    zkl_op_t  *later;
-
-    later = zkl_turns_end(&s->reads, op);
-
-    zkl_session_free_op(op);
-
-    if (later != NULL) {
-        zkl_session_send(later);
-
-    } else if (zkl_turns_waiting(&s->reads)) {
         ngx_post_event(&s->read, &ngx_posted_next_events);
     }
 }
@@ -1990,8 +1974,8 @@ zkl_session_flush_deferred(zkl_session_t *s)
 
 
 /*
- * Of the session's event read: sends the operations whose turn has come, then
- * the fresh reads behind a write, and tells the operations that share a list.
+ * Of the session's event read: tells the operations that share a list, sends
+ * the operations whose turn has come, then the fresh reads behind a write.
  *
  * ZooKeeper answers a read behind the writes that the session has sent before,
  * with the data as of then.  So the reads of one turn of the event loop go
@@ -2006,6 +1990,10 @@ zkl_session_read_handler(ngx_event_t *ev)
     zkl_session_t  *s;
 
     s = ev->data;
+
+    /* first, because the bytes of a list count until all were told */
+
+    zkl_session_share(s);
 
     while (s->state == ZKL_CONNECTED) {
         op = zkl_op_first(&s->flights);
@@ -2045,8 +2033,6 @@ zkl_session_read_handler(ngx_event_t *ev)
             zkl_session_submit(s, op);
         }
     }
-
-    zkl_session_share(s);
 }
 
 
