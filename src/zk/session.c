@@ -16,11 +16,11 @@
  *                  CONNECTING
  *   BACKOFF     a timer -> CONNECTING             a new handle follows
  *
- * `handle` is NULL in the states CLOSED and BACKOFF; `events` is NULL from the
- * start of zkl_session_close() or zkl_session_free() on; the handler of a
- * cancelled operation is NULL.  An operation is in one place at a time: in
- * reads (see turns.c), pending, fresh, failed, shared or flights, or in the ops
- * of a batch or of a list.
+ * `handle` is NULL in the states CLOSED and BACKOFF, and `over` is not posted in
+ * the state CONNECTED.  `events` is NULL from the start of zkl_session_close()
+ * or zkl_session_free() on; the handler of a cancelled operation is NULL.  An
+ * operation is in one place at a time: in reads (see turns.c), pending, fresh,
+ * failed, shared or flights, or in the ops of a batch or of a list.
  */
 
 
@@ -192,13 +192,12 @@ static void zkl_session_over_handler(ngx_event_t *ev);
 static void zkl_session_end_handle(zkl_session_t *s);
 static void zkl_session_tick_handler(ngx_event_t *ev);
 static void zkl_session_committed(zkl_session_t *s, zkl_op_t *op);
-static void zkl_session_bound(zkl_session_t *s, ngx_msec_t since);
+static void zkl_session_bound(zkl_session_t *s);
 static ngx_msec_t zkl_session_until(zkl_session_t *s, ngx_msec_t since);
 static ngx_msec_t zkl_session_due(zkl_session_t *s);
 static void zkl_session_watchdog(zkl_session_t *s, ngx_msec_t now);
 static void zkl_session_out_of_reach(zkl_session_t *s);
 static void zkl_session_barrier(zkl_session_t *s);
-static zkl_op_t *zkl_session_transaction(zkl_session_t *s, zkl_op_e type);
 static void zkl_session_arm(zkl_session_t *s);
 static zkl_op_t *zkl_op_add(zkl_op_t *op, zkl_op_t *part, int32_t version);
 static zkl_op_t *zkl_op_first(ngx_queue_t *queue);
@@ -346,10 +345,9 @@ zkl_session_free(zkl_session_t *s)
 
     s->events = NULL;
 
+    zkl_session_state(s, ZKL_CLOSED);
     zkl_session_end_handle(s);
     zkl_session_forget_watches(s, 0);
-    zkl_session_state(s, ZKL_CLOSED);
-
     zkl_session_finish_all(s);
 
     if (s->flush.posted) {
@@ -391,7 +389,7 @@ zkl_session_start(zkl_session_t *s)
     s->apart = zkl_now();
     s->timeout = s->key.id ? s->key.timeout : s->conf->timeout;
 
-    zkl_session_bound(s, s->apart);
+    zkl_session_bound(s);
 
     if (s->conf->servers.len != 0) {
         s->handle = zkl_client_open(s->conf, &s->key, s->timeout, s,
@@ -491,16 +489,13 @@ zkl_session_news(zkl_message_t *message, void *data)
 
     default: /* ZKL_NEWS_DELETED, ZKL_NEWS_CHANGED, ZKL_NEWS_LISTED */
 
-        if (n->news != ZKL_NEWS_LISTED) {
-            zkl_session_unwatched(s, &n->path, 0);
-        }
-
         if (n->news != ZKL_NEWS_CHANGED) {
             zkl_session_unwatched(s, &n->path, 1);
             s->events->listed(s->data, &n->path);
         }
 
         if (n->news != ZKL_NEWS_LISTED) {
+            zkl_session_unwatched(s, &n->path, 0);
             s->events->changed(s->data, &n->path,
                                n->news == ZKL_NEWS_DELETED);
         }
@@ -560,7 +555,7 @@ zkl_session_connected_handler(zkl_session_t *s)
     s->touched = s->apart;
     s->proves = zkl_now();
 
-    zkl_session_bound(s, s->apart);
+    zkl_session_bound(s);
 
     /* the next reads must not be older than what was known before */
 
@@ -1012,14 +1007,14 @@ zkl_session_committed(zkl_session_t *s, zkl_op_t *op)
 }
 
 
-/* Bounds the session's time by a timeout from `since` on. */
+/* Bounds the session's time by a timeout from `apart` on. */
 
 static void
-zkl_session_bound(zkl_session_t *s, ngx_msec_t since)
+zkl_session_bound(zkl_session_t *s)
 {
     ngx_msec_t  until;
 
-    until = zkl_session_until(s, since);
+    until = zkl_session_until(s, s->apart);
 
     if ((ngx_msec_int_t) (*s->alive - until) > 0) {
         *s->alive = until;
@@ -1108,7 +1103,7 @@ zkl_session_watchdog(zkl_session_t *s, ngx_msec_t now)
 
     s->doubted = now;
 
-    if (++s->doubts > s->timeout / ZKL_TICK && !s->over.posted) {
+    if (++s->doubts > s->timeout / ZKL_TICK) {
 
         /* libzookeeper would report a broken connection: an answer was lost */
 
@@ -1157,22 +1152,13 @@ zkl_session_barrier(zkl_session_t *s)
 {
     zkl_op_t  *op;
 
-    op = zkl_session_transaction(s, ZKL_OP_BARRIER);
+    op = zkl_op_new(s, ZKL_OP_BARRIER, s->gated ? &zkl_gates : &zkl_top,
+                    s->gated ? &s->gate : NULL, NULL);
 
     if (op != NULL) {
         op->gate = s->gated;
         zkl_session_submit(s, op);
     }
-}
-
-
-/* Makes an operation on the gate, or on the top if there is no gate. */
-
-static zkl_op_t *
-zkl_session_transaction(zkl_session_t *s, zkl_op_e type)
-{
-    return zkl_op_new(s, type, s->gated ? &zkl_gates : &zkl_top,
-                      s->gated ? &s->gate : NULL, NULL);
 }
 
 
@@ -1575,17 +1561,10 @@ zkl_session_submit(zkl_session_t *s, zkl_op_t *op)
 
     if (code != 0) {
 
-        if (op->type == ZKL_OP_BATCH) {
-            ngx_log_error(NGX_LOG_WARN, s->log, 0,
-                          "libzookeeper refused a transaction of %ui: %s",
-                          op->nops, zkl_client_text(code));
-
-        } else {
-            ngx_log_error(NGX_LOG_WARN, s->log, 0,
-                          "libzookeeper refused an operation on \"%*s\": %s",
-                          zkl_session_shown(&op->path), op->path.data,
-                          zkl_client_text(code));
-        }
+        ngx_log_error(NGX_LOG_WARN, s->log, 0,
+                      "libzookeeper refused an operation on \"%*s\": %s",
+                      zkl_session_shown(&op->path), op->path.data,
+                      zkl_client_text(code));
 
         zkl_session_fail(s, op, (zkl_client_rc(code) == ZKL_REFUSED
                                  && op->type != ZKL_OP_BATCH) ? ZKL_REFUSED
@@ -1796,26 +1775,18 @@ zkl_session_landed(zkl_message_t *message, void *data)
                       zkl_client_text(op->code), op->code);
 
     } else if ((op->rc == ZKL_NO_AUTH || op->rc == ZKL_OVER_QUOTA)
-               && (s->denied == 0 || zkl_now() - s->denied >= ZKL_DENIED_AGAIN))
+               && zkl_now() - s->denied >= ZKL_DENIED_AGAIN)
     {
         /* seldom: any client can ask for a lock that ZooKeeper forbids */
 
         s->denied = zkl_now();
 
-        if (op->rc == ZKL_OVER_QUOTA) {
-            ngx_log_error(NGX_LOG_ERR, s->log, 0,
-                          "zookeeper's quota forbids an operation on \"%*s\": "
-                          "%s (%d); such lines come once a second at most",
-                          zkl_session_shown(&op->path), op->path.data,
-                          zkl_client_text(op->code), op->code);
-
-        } else {
-            ngx_log_error(NGX_LOG_ERR, s->log, 0,
-                          "zookeeper's ACL forbids an operation on \"%*s\", "
-                          "see \"zk_lock_auth\"; such lines come once a second "
-                          "at most",
-                          zkl_session_shown(&op->path), op->path.data);
-        }
+        ngx_log_error(NGX_LOG_ERR, s->log, 0,
+                      "zookeeper's %s forbids an operation on \"%*s\"%s; such "
+                      "lines come once a second at most",
+                      op->rc == ZKL_NO_AUTH ? "ACL" : "quota",
+                      zkl_session_shown(&op->path), op->path.data,
+                      op->rc == ZKL_NO_AUTH ? ", see \"zk_lock_auth\"" : "");
     }
 
     zkl_session_finish(op);
@@ -1841,7 +1812,7 @@ zkl_session_rolled_back(zkl_session_t *s, zkl_op_t *batch)
 
     /* the answers of a closed handle come here, too */
 
-    if (s->state != ZKL_CONNECTED || s->handle == NULL) {
+    if (s->state != ZKL_CONNECTED) {
         batch->rc = ZKL_UNSENT;
         return;
     }
@@ -1917,7 +1888,7 @@ zkl_session_send(zkl_op_t *op)
 
     s = op->session;
 
-    if (s->state != ZKL_CONNECTED || s->handle == NULL) {
+    if (s->state != ZKL_CONNECTED) {
         zkl_session_fail(s, op, ZKL_UNSENT);
         return;
     }
@@ -2157,9 +2128,7 @@ zkl_session_gate_handler(zkl_op_t *op)
 static void
 zkl_session_give_up(zkl_session_t *s, const char *why)
 {
-    if (s->state != ZKL_CONNECTED || s->handle == NULL || s->events == NULL
-        || s->over.posted)
-    {
+    if (s->state != ZKL_CONNECTED || s->events == NULL) {
         return;
     }
 
@@ -2254,17 +2223,8 @@ zkl_session_flush_handler(ngx_event_t *ev)
 static void
 zkl_session_flush_pending(zkl_session_t *s)
 {
-    zkl_op_t  *op;
-
     while (s->writes < ZKL_WRITES_MAX && !ngx_queue_empty(&s->pending)) {
-        op = zkl_session_gather(s);
-
-        if (op == NULL) {
-            op = zkl_op_pop(&s->pending);
-            s->npending--;
-        }
-
-        zkl_session_submit(s, op);
+        zkl_session_submit(s, zkl_session_gather(s));
     }
 
     if (ngx_queue_empty(&s->pending)) {
@@ -2278,8 +2238,8 @@ zkl_session_flush_pending(zkl_session_t *s)
 
 
 /*
- * Makes a batch of pending operations.  NULL: the first of them goes alone, or
- * there is no memory.
+ * Takes pending operations, in a batch; or the first of them, which is to go
+ * alone, or for whose batch there is no memory.
  */
 
 static zkl_op_t *
@@ -2288,24 +2248,16 @@ zkl_session_gather(zkl_session_t *s)
     size_t     bytes;
     zkl_op_t  *op, *batch;
 
-    op = zkl_op_first(&s->pending);
-
-    if (s->npending == 1 || !op->gather
-        || (op->type == ZKL_OP_CREATE && !s->gated))
-    {
-        return NULL;
-    }
-
-    batch = zkl_session_transaction(s, ZKL_OP_BATCH);
-    if (batch == NULL) {
-        return NULL;
-    }
-
-    batch->gather = 1;
-
+    batch = NULL;
     bytes = 0;
 
-    while (batch->nops < ZKL_BATCH_MAX && bytes < ZKL_BATCH_BYTES) {
+    if (s->npending > 1) {
+        batch = zkl_op_new(s, ZKL_OP_BATCH, &zkl_gates, &s->gate, NULL);
+    }
+
+    while (batch != NULL && batch->nops < ZKL_BATCH_MAX
+           && bytes < ZKL_BATCH_BYTES)
+    {
         op = zkl_op_first(&s->pending);
 
         if (op == NULL || !op->gather
@@ -2331,7 +2283,17 @@ zkl_session_gather(zkl_session_t *s)
         bytes += op->path.len + op->value.len;
     }
 
-    return batch;
+    if (batch != NULL && batch->nops != 0) {
+        batch->gather = 1;
+        return batch;
+    }
+
+    zkl_session_free_op(batch);
+
+    op = zkl_op_pop(&s->pending);
+    s->npending--;
+
+    return op;
 }
 
 
