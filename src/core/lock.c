@@ -262,10 +262,13 @@ zkl_lock_unpost(zkl_lock_t *lock)
 
 
 void
-zkl_lock_run(zkl_worker_t *worker)
+zkl_lock_run(ngx_event_t *ev)
 {
-    ngx_queue_t  *q;
-    zkl_lock_t   *lock;
+    ngx_queue_t   *q;
+    zkl_lock_t    *lock;
+    zkl_worker_t  *worker;
+
+    worker = ngx_queue_data(ev, zkl_worker_t, turn);
 
     while (!ngx_queue_empty(&worker->posted)) {
         q = ngx_queue_head(&worker->posted);

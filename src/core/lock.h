@@ -164,7 +164,7 @@ ngx_int_t zkl_lock_layout(zkl_lock_t *lock, ngx_uint_t node);
 void zkl_lock_post(zkl_lock_t *lock);
 
 /* Advances the posted locks, and frees what has ended; called once a turn. */
-void zkl_lock_run(zkl_worker_t *worker);
+void zkl_lock_run(ngx_event_t *ev);
 
 /* Frees the claims that have left: the turn, or the process, ends. */
 void zkl_lock_reap(zkl_worker_t *worker);

@@ -79,7 +79,6 @@ static void zkl_worker_changed(void *data, ngx_str_t *path,
     ngx_uint_t deleted);
 static void zkl_worker_listed(void *data, ngx_str_t *path);
 static void zkl_worker_made(void *data, int64_t zxid);
-static void zkl_worker_turn_handler(ngx_event_t *ev);
 static void zkl_worker_proceed(zkl_worker_t *worker);
 static void zkl_worker_sweep_handler(ngx_event_t *ev);
 
@@ -141,7 +140,7 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
         ngx_queue_init(&worker->subs[i]);
     }
 
-    zkl_worker_timer(worker, &worker->turn, zkl_worker_turn_handler);
+    zkl_worker_timer(worker, &worker->turn, zkl_lock_run);
     zkl_worker_timer(worker, &worker->sweep, zkl_worker_sweep_handler);
     worker->sweep.cancelable = 1;
 
@@ -723,13 +722,6 @@ void
 zkl_worker_count(zkl_worker_t *worker, zkl_count_e which, ngx_uint_t n)
 {
     zkl_counters_add(worker->zone->map->counters, which, n);
-}
-
-
-static void
-zkl_worker_turn_handler(ngx_event_t *ev)
-{
-    zkl_lock_run(ngx_queue_data(ev, zkl_worker_t, turn));
 }
 
 

@@ -1058,10 +1058,10 @@ MUTANTS = [
      """        ngx_queue_insert_tail(&s->fresh""", 2000),
 
     ('what was gathered is counted twice',
-     'zk/session.c:zkl_session_flush_pending',
-     """            op = zkl_op_pop(&s->pending);
-            s->npending--;
-""", '            op = zkl_op_pop(&s->pending);\n', 500),
+     'zk/session.c:zkl_session_gather',
+     """    op = zkl_op_pop(&s->pending);
+    s->npending--;
+""", '    op = zkl_op_pop(&s->pending);\n', 500),
 
     # what waits, and nothing wakes
 
