@@ -599,7 +599,6 @@ zkl_session_connected_handler(zkl_session_t *s)
 
     s->unreachable = 0;
     s->nudged = 0;
-    s->doubts = 0;
     s->replied = zkl_now();
 
     /* what has failed is told before the session is back */
@@ -1088,6 +1087,7 @@ zkl_session_watchdog(zkl_session_t *s, ngx_msec_t now)
     }
 
     if (silence < 2 * s->timeout) {
+        s->doubts = 0;
         return;
     }
 
@@ -1637,7 +1637,6 @@ zkl_session_heard(zkl_session_t *s, zkl_op_t *op)
     }
 
     s->nudged = 0;
-    s->doubts = 0;
     s->backoff = 0;
 
     if (s->state == ZKL_CONNECTED
@@ -2091,6 +2090,7 @@ zkl_session_ungated(zkl_session_t *s)
 static void
 zkl_session_gate_handler(zkl_op_t *op)
 {
+    ngx_uint_t      made;
     zkl_session_t  *s;
 
     s = op->data;
@@ -2098,18 +2098,14 @@ zkl_session_gate_handler(zkl_op_t *op)
 
     /* EXISTS: or it was made, and the answer was lost */
 
-    if (op->rc == ZKL_OK || op->rc == ZKL_EXISTS) {
+    made = (op->rc == ZKL_OK || op->rc == ZKL_EXISTS);
 
-        if (op->type == ZKL_OP_GATE) {
-            s->gated = 1;
-            s->refused = 0;
+    if (made && op->type == ZKL_OP_GATE) {
+        s->gated = 1;
+        s->refused = 0;
 
-        } else {
-            zkl_session_gate(s, ZKL_OP_GATE);
-        }
-
-    } else if (op->rc == ZKL_NO_NODE && op->type == ZKL_OP_GATE) {
-        zkl_session_gate(s, ZKL_OP_PERSISTENT);
+    } else if (made || (op->rc == ZKL_NO_NODE && op->type == ZKL_OP_GATE)) {
+        zkl_session_gate(s, made ? ZKL_OP_GATE : ZKL_OP_PERSISTENT);
 
     } else if (op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN
                && op->rc != ZKL_NO_NODE)
