@@ -486,6 +486,10 @@ zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
     watcher = op->watch ? zkl_client_watch_foreign : NULL;
     context = op->watch ? h : NULL;
 
+    /* the code of an operation that is never answered */
+
+    op->code = ZCLOSING;
+
     switch (op->type) {
 
     case ZKL_OP_CREATE:

@@ -749,8 +749,7 @@ zkl_session_end_handle(zkl_session_t *s)
     (void) zkl_mailbox_drain(s->mailbox, NULL);
 
     while ((op = zkl_op_first(&s->flights)) != NULL) {
-        op->code = 0;
-        zkl_session_landed(&op->message, s);
+        zkl_session_landed(&op->message, NULL);
     }
 
     zkl_session_unpend(s);
@@ -1685,18 +1684,12 @@ zkl_session_landed(zkl_message_t *message, void *data)
 
     s = op->session;
 
-    /* data is the session if libzookeeper never answered */
+    op->rc = zkl_client_rc(op->code);
 
-    op->rc = ZKL_UNKNOWN;
+    zkl_session_heard(s, op);
 
-    if (data != s) {
-        op->rc = zkl_client_rc(op->code);
-
-        zkl_session_heard(s, op);
-
-        if (op->type == ZKL_OP_BATCH || op->type == ZKL_OP_BARRIER) {
-            zkl_client_read_batch(op);
-        }
+    if (op->type == ZKL_OP_BATCH || op->type == ZKL_OP_BARRIER) {
+        zkl_client_read_batch(op);
     }
 
     ngx_queue_remove(&op->queue);
