@@ -489,13 +489,16 @@ zkl_session_news(zkl_message_t *message, void *data)
 
     default: /* ZKL_NEWS_DELETED, ZKL_NEWS_CHANGED, ZKL_NEWS_LISTED */
 
+        if (n->news != ZKL_NEWS_LISTED) {
+            zkl_session_unwatched(s, &n->path, 0);
+        }
+
         if (n->news != ZKL_NEWS_CHANGED) {
             zkl_session_unwatched(s, &n->path, 1);
             s->events->listed(s->data, &n->path);
         }
 
         if (n->news != ZKL_NEWS_LISTED) {
-            zkl_session_unwatched(s, &n->path, 0);
             s->events->changed(s->data, &n->path,
                                n->news == ZKL_NEWS_DELETED);
         }

@@ -887,6 +887,9 @@ MUTANTS = [
      """if (!ngx_queue_empty(&claim->listeners)) {
         /* the claim was released, or""", ('--rich', 4000)),
 
+    ('what was never answered was done', 'zk/client.c:zkl_client_submit',
+     '    op->code = ZCLOSING;\n', '', ('--restored', 2000)),
+
     ('a transaction that failed is in flight for ever',
      'zk/session.c:zkl_session_landed',
      's->writes -= op->gather;',
