@@ -16,9 +16,9 @@
  *                  CONNECTING
  *   BACKOFF     a timer -> CONNECTING             a new handle follows
  *
- * `handle` is NULL in the states CLOSED and BACKOFF, and `over` is not posted in
- * the state CONNECTED.  `events` is NULL from the start of zkl_session_close()
- * or zkl_session_free() on; the handler of a cancelled operation is NULL.  An
+ * `handle` is NULL in the states CLOSED and BACKOFF; in CONNECTED `over` is not
+ * posted.  `events` is NULL from the start of zkl_session_close() or
+ * zkl_session_free() on; the handler of a cancelled operation is NULL.  An
  * operation is in one place at a time: in reads (see turns.c), pending, fresh,
  * failed, shared or flights, or in the ops of a batch or of a list.
  */
