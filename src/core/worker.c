@@ -63,6 +63,8 @@ static void zkl_worker_shut(zkl_worker_t *worker);
 static void zkl_worker_wakeup_handler(ngx_event_t *ev);
 static void zkl_worker_write_handler(ngx_event_t *ev);
 static void zkl_worker_ring(void *data, uint32_t record);
+static void zkl_worker_move(ngx_queue_t *queue, ngx_queue_t *rest);
+static ngx_queue_t *zkl_worker_next(ngx_queue_t *rest, ngx_queue_t *queue);
 static void zkl_worker_opened(void *data, const zkl_key_t *key);
 static void zkl_worker_connected(void *data, ngx_uint_t fresh);
 static void zkl_worker_suspended(void *data);
@@ -81,7 +83,7 @@ static void zkl_worker_proceed(zkl_worker_t *worker);
 static void zkl_worker_sweep_handler(ngx_event_t *ev);
 
 
-const zkl_session_events_t zkl_worker_events =
+static const zkl_session_events_t  zkl_worker_events =
 {
     zkl_worker_opened,
     zkl_worker_connected,
@@ -215,7 +217,6 @@ void
 zkl_worker_stop(zkl_worker_t *worker)
 {
     ngx_uint_t      successor, needed;
-    ngx_queue_t    *q;
     zkl_zone_t     *zone;
     zkl_session_t  *session;
 
@@ -239,11 +240,7 @@ zkl_worker_stop(zkl_worker_t *worker)
      * may know of it.
      */
 
-    while (!ngx_queue_empty(&worker->calls)) {
-        q = ngx_queue_head(&worker->calls);
-        zkl_call_discard(ngx_queue_data(q, zkl_call_t, queue));
-    }
-
+    zkl_worker_tell_calls(worker, zkl_call_discard);
     zkl_worker_tell_locks(&worker->active, zkl_lock_discard);
     zkl_worker_tell_locks(&worker->idle, zkl_lock_discard);
 
@@ -503,8 +500,8 @@ zkl_worker_ring(void *data, uint32_t record)
 {
     zkl_worker_t  *worker = data;
 
-    ngx_queue_t          ringing;
-    ngx_queue_t         *q, *next, *subs;
+    ngx_queue_t          rung;
+    ngx_queue_t         *q, *subs;
     zkl_subscription_t  *sub;
 
     ngx_log_debug1(NGX_LOG_DEBUG_HTTP, worker->log, 0,
@@ -517,27 +514,50 @@ zkl_worker_ring(void *data, uint32_t record)
 
     /* a handler may subscribe again, or end another subscription */
 
-    ngx_queue_init(&ringing);
-
     subs = &worker->subs[record % ZKL_SUBS];
+    zkl_worker_move(subs, &rung);
 
-    for (q = ngx_queue_head(subs); q != ngx_queue_sentinel(subs); q = next) {
-        next = ngx_queue_next(q);
+    while ((q = zkl_worker_next(&rung, subs)) != NULL) {
         sub = ngx_queue_data(q, zkl_subscription_t, queue);
 
         if (sub->record == record) {
-            ngx_queue_remove(q);
-            ngx_queue_insert_tail(&ringing, q);
+            zkl_worker_unsubscribe(sub);
+            sub->handler(sub);
         }
     }
+}
 
-    while (!ngx_queue_empty(&ringing)) {
-        q = ngx_queue_head(&ringing);
-        sub = ngx_queue_data(q, zkl_subscription_t, queue);
 
-        zkl_worker_unsubscribe(sub);
-        sub->handler(sub);
+/*
+ * Moves all members of a queue to `rest`, from which zkl_worker_next() gives
+ * them back to the queue, one by one.  Meanwhile any member may leave, and what
+ * joins the queue is not among the rest.
+ */
+
+static void
+zkl_worker_move(ngx_queue_t *queue, ngx_queue_t *rest)
+{
+    ngx_queue_init(rest);
+    ngx_queue_add(rest, queue);
+    ngx_queue_init(queue);
+}
+
+
+static ngx_queue_t *
+zkl_worker_next(ngx_queue_t *rest, ngx_queue_t *queue)
+{
+    ngx_queue_t  *q;
+
+    if (ngx_queue_empty(rest)) {
+        return NULL;
     }
+
+    q = ngx_queue_head(rest);
+
+    ngx_queue_remove(q);
+    ngx_queue_insert_tail(queue, q);
+
+    return q;
 }
 
 
@@ -796,19 +816,9 @@ zkl_worker_tell_calls(zkl_worker_t *worker, void (*tell)(zkl_call_t *call))
     ngx_queue_t   calls;
     ngx_queue_t  *q;
 
-    if (ngx_queue_empty(&worker->calls)) {
-        return;
-    }
+    zkl_worker_move(&worker->calls, &calls);
 
-    q = ngx_queue_head(&worker->calls);
-    ngx_queue_split(&worker->calls, q, &calls);
-
-    while (!ngx_queue_empty(&calls)) {
-        q = ngx_queue_head(&calls);
-
-        ngx_queue_remove(q);
-        ngx_queue_insert_tail(&worker->calls, q);
-
+    while ((q = zkl_worker_next(&calls, &worker->calls)) != NULL) {
         tell(ngx_queue_data(q, zkl_call_t, queue));
     }
 }
@@ -873,21 +883,9 @@ zkl_worker_proceed(zkl_worker_t *worker)
     ngx_queue_t   transient;
     ngx_queue_t  *q;
 
-    if (ngx_queue_empty(&worker->transient)) {
-        return;
-    }
+    zkl_worker_move(&worker->transient, &transient);
 
-    /* claims that become transient meanwhile are not told */
-
-    q = ngx_queue_head(&worker->transient);
-    ngx_queue_split(&worker->transient, q, &transient);
-
-    while (!ngx_queue_empty(&transient)) {
-        q = ngx_queue_head(&transient);
-
-        ngx_queue_remove(q);
-        ngx_queue_insert_tail(&worker->transient, q);
-
+    while ((q = zkl_worker_next(&transient, &worker->transient)) != NULL) {
         zkl_claim_proceed(ngx_queue_data(q, zkl_claim_t, transient));
     }
 }

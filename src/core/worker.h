@@ -235,8 +235,4 @@ void zkl_worker_subscribe(zkl_worker_t *worker, zkl_subscription_t *sub,
 void zkl_worker_unsubscribe(zkl_subscription_t *sub);
 
 
-/* The events of the worker's session; data is the worker. */
-extern const zkl_session_events_t  zkl_worker_events;
-
-
 #endif /* _ZKL_WORKER_H_INCLUDED_ */

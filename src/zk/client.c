@@ -106,6 +106,35 @@ static const int  *zkl_client_modes[] = {
 };
 
 
+/* what codes mean; any other code is a refusal */
+
+static const struct {
+    int                              code;
+    zkl_rc_e                         rc;
+} zkl_client_codes[] = {
+    { ZOK, ZKL_OK },
+    { ZNONODE, ZKL_NO_NODE },
+    { ZNODEEXISTS, ZKL_EXISTS },
+    { ZBADVERSION, ZKL_CHANGED },
+    { ZNOCHILDRENFOREPHEMERALS, ZKL_CHILDLESS },
+    { ZNOAUTH, ZKL_NO_AUTH },
+    { ZINVALIDACL, ZKL_NO_AUTH },
+    { ZUNIMPLEMENTED, ZKL_UNSUPPORTED },
+    { ZKL_CODE_QUOTA, ZKL_OVER_QUOTA },
+    { ZSYSTEMERROR, ZKL_UNKNOWN },
+    { ZRUNTIMEINCONSISTENCY, ZKL_UNKNOWN },
+    { ZDATAINCONSISTENCY, ZKL_UNKNOWN },
+    { ZCONNECTIONLOSS, ZKL_UNKNOWN },
+    { ZMARSHALLINGERROR, ZKL_UNKNOWN },
+    { ZOPERATIONTIMEOUT, ZKL_UNKNOWN },
+    { ZINVALIDSTATE, ZKL_UNKNOWN },
+    { ZSESSIONEXPIRED, ZKL_UNKNOWN },
+    { ZCLOSING, ZKL_UNKNOWN },
+    { ZSESSIONMOVED, ZKL_UNKNOWN },
+    { ZAUTHFAILED, ZKL_UNKNOWN }
+};
+
+
 static char *zkl_client_hosts(zkl_session_conf_t *conf);
 static void zkl_client_level(void);
 static ngx_uint_t zkl_client_set_servers(zkl_handle_t *h, const char *hosts);
@@ -117,7 +146,7 @@ static void zkl_client_watch_foreign(zhandle_t *zh, int type, int state,
 static void zkl_client_created_foreign(int code, const char *path,
     const struct Stat *stat, const void *data);
 static void zkl_client_done_foreign(int code, const void *data);
-static void zkl_client_set_foreign(int code, const struct Stat *stat,
+static void zkl_client_stat_foreign(int code, const struct Stat *stat,
     const void *data);
 static void zkl_client_got_foreign(int code, const char *value, int len,
     const struct Stat *stat, const void *data);
@@ -457,6 +486,10 @@ zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
     watcher = op->watch ? zkl_client_watch_foreign : NULL;
     context = op->watch ? h : NULL;
 
+    /* the code of an operation that is never answered */
+
+    op->code = ZCLOSING;
+
     switch (op->type) {
 
     case ZKL_OP_CREATE:
@@ -473,14 +506,14 @@ zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
 
     case ZKL_OP_SET:
         return zoo_aset(zh, path, (char *) op->value.data, (int) op->value.len,
-                        op->version, zkl_client_set_foreign, op);
+                        op->version, zkl_client_stat_foreign, op);
 
     case ZKL_OP_GET:
         return zoo_awget(zh, path, watcher, context, zkl_client_got_foreign,
                          op);
 
     case ZKL_OP_EXISTS:
-        return zoo_awexists(zh, path, watcher, context, zkl_client_set_foreign,
+        return zoo_awexists(zh, path, watcher, context, zkl_client_stat_foreign,
                             op);
 
     case ZKL_OP_LIST:
@@ -600,49 +633,16 @@ zkl_client_read_batch(zkl_op_t *batch)
 zkl_rc_e
 zkl_client_rc(int code)
 {
-    switch (code) {
+    ngx_uint_t  i;
 
-    case ZOK:
-        return ZKL_OK;
+    for (i = 0; i < sizeof(zkl_client_codes) / sizeof(*zkl_client_codes); i++) {
 
-    case ZNONODE:
-        return ZKL_NO_NODE;
-
-    case ZNODEEXISTS:
-        return ZKL_EXISTS;
-
-    case ZBADVERSION:
-        return ZKL_CHANGED;
-
-    case ZNOAUTH:
-    case ZINVALIDACL:
-        return ZKL_NO_AUTH;
-
-    case ZUNIMPLEMENTED:
-        return ZKL_UNSUPPORTED;
-
-    case ZNOCHILDRENFOREPHEMERALS:
-        return ZKL_CHILDLESS;
-
-    case ZKL_CODE_QUOTA:
-        return ZKL_OVER_QUOTA;
-
-    case ZSYSTEMERROR:
-    case ZRUNTIMEINCONSISTENCY:
-    case ZDATAINCONSISTENCY:
-    case ZCONNECTIONLOSS:
-    case ZMARSHALLINGERROR:
-    case ZOPERATIONTIMEOUT:
-    case ZINVALIDSTATE:
-    case ZSESSIONEXPIRED:
-    case ZCLOSING:
-    case ZSESSIONMOVED:
-    case ZAUTHFAILED:
-        return ZKL_UNKNOWN;
-
-    default:
-        return ZKL_REFUSED;
+        if (zkl_client_codes[i].code == code) {
+            return zkl_client_codes[i].rc;
+        }
     }
+
+    return ZKL_REFUSED;
 }
 
 
@@ -656,7 +656,7 @@ zkl_client_expired(int code)
 const char *
 zkl_client_text(int code)
 {
-    return (code == ZKL_CODE_QUOTA) ? "quota exceeded" : zerror(code);
+    return zerror(code);
 }
 
 
@@ -737,44 +737,56 @@ zkl_client_created_foreign(int code, const char *path, const struct Stat *stat,
     size_t     len;
     zkl_op_t  *op = (zkl_op_t *) data;
 
-    if (code == ZOK && path != NULL && stat != NULL) {
+    if (code == ZOK && path != NULL && op->type == ZKL_OP_CREATE) {
         len = strlen(path);
 
         /* the buffer of a claim has room for the path and ten digits */
 
-        if (op->type == ZKL_OP_CREATE && len <= op->path.len + 10) {
+        if (len <= op->path.len + 10) {
             memcpy(op->reply.data, path, len);
             op->reply.len = len;
         }
-
-        op->czxid = stat->czxid;
     }
 
-    zkl_client_done_foreign(code, op);
+    zkl_client_stat_foreign(code, stat, op);
 }
 
 
 static void
 zkl_client_done_foreign(int code, const void *data)
 {
-    zkl_op_t  *op = (zkl_op_t *) data;
-
-    op->code = code;
-
-    zkl_mailbox_post_foreign(zkl_client_mailbox, &op->message);
+    zkl_client_stat_foreign(code, NULL, data);
 }
 
 
+/*
+ * Each operation ends here.  A stat shows as cversion the creates and the
+ * deletes of children (ZooKeeper: DataNode.copyStat()), modulo 2^32: with the
+ * children that are left these are twice the creates.
+ */
+
 static void
-zkl_client_set_foreign(int code, const struct Stat *stat, const void *data)
+zkl_client_stat_foreign(int code, const struct Stat *stat, const void *data)
 {
     zkl_op_t  *op = (zkl_op_t *) data;
 
     if (code == ZOK && stat != NULL) {
+        op->czxid = stat->czxid;
+        op->mzxid = stat->mzxid;
+        op->ctime = stat->ctime;
+        op->owner = stat->ephemeralOwner;
         op->version = stat->version;
+        op->given = ((uint32_t) stat->cversion + (uint32_t) stat->numChildren)
+                    / 2;
+
+        /* the counter stays at the last number, which was given, too */
+
+        op->given += (op->given == ZKL_SEQ_MAX);
     }
 
-    zkl_client_done_foreign(code, op);
+    op->code = code;
+
+    zkl_mailbox_post_foreign(zkl_client_mailbox, &op->message);
 }
 
 
@@ -790,42 +802,27 @@ zkl_client_got_foreign(int code, const char *value, int len,
 {
     zkl_op_t  *op = (zkl_op_t *) data;
 
-    if (code == ZOK && stat != NULL) {
+    if (code == ZOK && value != NULL && len > 0) {
 
-        if (value != NULL && len > 0) {
-
-            if (len > ZKL_CLAIM_DATA_MAX && op->whole && len <= ZKL_WHOLE_MAX) {
-                op->more = malloc(len);
-            }
-
-            if (op->more != NULL) {
-                op->reply.data = op->more;
-
-            } else if (len > ZKL_CLAIM_DATA_MAX) {
-                len = ZKL_CLAIM_DATA_MAX;
-                op->cut = 1;
-            }
-
-            op->reply.len = len;
-            memcpy(op->reply.data, value, len);
+        if (len > ZKL_CLAIM_DATA_MAX && op->whole && len <= ZKL_WHOLE_MAX) {
+            op->more = malloc(len);
         }
 
-        op->czxid = stat->czxid;
-        op->mzxid = stat->mzxid;
-        op->ctime = stat->ctime;
-        op->owner = stat->ephemeralOwner;
-        op->version = stat->version;
+        if (op->more != NULL) {
+            op->reply.data = op->more;
+
+        } else if (len > ZKL_CLAIM_DATA_MAX) {
+            len = ZKL_CLAIM_DATA_MAX;
+            op->cut = 1;
+        }
+
+        op->reply.len = len;
+        memcpy(op->reply.data, value, len);
     }
 
-    zkl_client_done_foreign(code, op);
+    zkl_client_stat_foreign(code, stat, op);
 }
 
-
-/*
- * A stat shows as cversion the creates and the deletes of children (ZooKeeper:
- * DataNode.copyStat()), modulo 2^32: with the children that are left these are
- * twice the creates.
- */
 
 static void
 zkl_client_listed_foreign(int code, const struct String_vector *strings,
@@ -865,17 +862,7 @@ zkl_client_listed_foreign(int code, const struct String_vector *strings,
         op->nchildren = strings->count;
     }
 
-    if (code == ZOK && stat != NULL) {
-        op->version = stat->version;
-        op->given = ((uint32_t) stat->cversion + (uint32_t) stat->numChildren)
-                    / 2;
-
-        /* the counter stays at the last number, which was given, too */
-
-        op->given += (op->given == ZKL_SEQ_MAX);
-    }
-
-    zkl_client_done_foreign(code, op);
+    zkl_client_stat_foreign(code, stat, op);
 }
 
 

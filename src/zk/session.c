@@ -16,11 +16,11 @@
  *                  CONNECTING
  *   BACKOFF     a timer -> CONNECTING             a new handle follows
  *
- * `handle` is NULL in the states CLOSED and BACKOFF; `events` is NULL from the
- * start of zkl_session_close() or zkl_session_free() on; the handler of a
- * cancelled operation is NULL.  An operation is in one place at a time: in
- * reads (see turns.c), pending, fresh, failed, shared or flights, or in the ops
- * of a batch or of a list.
+ * `handle` is NULL in the states CLOSED and BACKOFF; in CONNECTED `over` is not
+ * posted.  `events` is NULL from the start of zkl_session_close() or
+ * zkl_session_free() on; the handler of a cancelled operation is NULL.  An
+ * operation is in one place at a time: in reads (see turns.c), pending, fresh,
+ * failed, shared or flights, or in the ops of a batch or of a list.
  */
 
 
@@ -65,8 +65,9 @@ struct zkl_session_s {
                                                            behind a write */
     ngx_queue_t                               failed;   /* handler not called */
     zkl_turns_t                               reads;    /* with a turn */
-    ngx_queue_t                               shared;   /* lists whose sharers
-                                                           are to be told */
+    ngx_queue_t                               shared;   /* with a turn, and
+                                                           told: the sharers are
+                                                           to be told, too */
     ngx_uint_t                                writes;   /* in flight */
 
     ngx_msec_t                                paused;   /* when the backoff
@@ -191,20 +192,18 @@ static void zkl_session_over_handler(ngx_event_t *ev);
 static void zkl_session_end_handle(zkl_session_t *s);
 static void zkl_session_tick_handler(ngx_event_t *ev);
 static void zkl_session_committed(zkl_session_t *s, zkl_op_t *op);
-static void zkl_session_bound(zkl_session_t *s, ngx_msec_t since);
+static void zkl_session_bound(zkl_session_t *s);
 static ngx_msec_t zkl_session_until(zkl_session_t *s, ngx_msec_t since);
 static ngx_msec_t zkl_session_due(zkl_session_t *s);
 static void zkl_session_watchdog(zkl_session_t *s, ngx_msec_t now);
 static void zkl_session_out_of_reach(zkl_session_t *s);
 static void zkl_session_barrier(zkl_session_t *s);
-static zkl_op_t *zkl_session_transaction(zkl_session_t *s, zkl_op_e type);
 static void zkl_session_arm(zkl_session_t *s);
 static zkl_op_t *zkl_op_add(zkl_op_t *op, zkl_op_t *part, int32_t version);
 static zkl_op_t *zkl_op_first(ngx_queue_t *queue);
 static zkl_op_t *zkl_op_pop(ngx_queue_t *queue);
 static void zkl_session_finish(zkl_op_t *op);
 static void zkl_session_share(zkl_session_t *s);
-static void zkl_session_turn_over(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_free_op(zkl_op_t *op);
 static void zkl_session_flush_failed(zkl_session_t *s);
 static void zkl_session_finish_all(zkl_session_t *s);
@@ -346,10 +345,9 @@ zkl_session_free(zkl_session_t *s)
 
     s->events = NULL;
 
+    zkl_session_state(s, ZKL_CLOSED);
     zkl_session_end_handle(s);
     zkl_session_forget_watches(s, 0);
-    zkl_session_state(s, ZKL_CLOSED);
-
     zkl_session_finish_all(s);
 
     if (s->flush.posted) {
@@ -391,7 +389,7 @@ zkl_session_start(zkl_session_t *s)
     s->apart = zkl_now();
     s->timeout = s->key.id ? s->key.timeout : s->conf->timeout;
 
-    zkl_session_bound(s, s->apart);
+    zkl_session_bound(s);
 
     if (s->conf->servers.len != 0) {
         s->handle = zkl_client_open(s->conf, &s->key, s->timeout, s,
@@ -560,7 +558,7 @@ zkl_session_connected_handler(zkl_session_t *s)
     s->touched = s->apart;
     s->proves = zkl_now();
 
-    zkl_session_bound(s, s->apart);
+    zkl_session_bound(s);
 
     /* the next reads must not be older than what was known before */
 
@@ -604,7 +602,6 @@ zkl_session_connected_handler(zkl_session_t *s)
 
     s->unreachable = 0;
     s->nudged = 0;
-    s->doubts = 0;
     s->replied = zkl_now();
 
     /* what has failed is told before the session is back */
@@ -755,8 +752,7 @@ zkl_session_end_handle(zkl_session_t *s)
     (void) zkl_mailbox_drain(s->mailbox, NULL);
 
     while ((op = zkl_op_first(&s->flights)) != NULL) {
-        op->code = 0;
-        zkl_session_landed(&op->message, s);
+        zkl_session_landed(&op->message, NULL);
     }
 
     zkl_session_unpend(s);
@@ -1012,14 +1008,14 @@ zkl_session_committed(zkl_session_t *s, zkl_op_t *op)
 }
 
 
-/* Bounds the session's time by a timeout from `since` on. */
+/* Bounds the session's time by a timeout from `apart` on. */
 
 static void
-zkl_session_bound(zkl_session_t *s, ngx_msec_t since)
+zkl_session_bound(zkl_session_t *s)
 {
     ngx_msec_t  until;
 
-    until = zkl_session_until(s, since);
+    until = zkl_session_until(s, s->apart);
 
     if ((ngx_msec_int_t) (*s->alive - until) > 0) {
         *s->alive = until;
@@ -1093,6 +1089,7 @@ zkl_session_watchdog(zkl_session_t *s, ngx_msec_t now)
     }
 
     if (silence < 2 * s->timeout) {
+        s->doubts = 0;
         return;
     }
 
@@ -1108,7 +1105,7 @@ zkl_session_watchdog(zkl_session_t *s, ngx_msec_t now)
 
     s->doubted = now;
 
-    if (++s->doubts > s->timeout / ZKL_TICK && !s->over.posted) {
+    if (++s->doubts > s->timeout / ZKL_TICK) {
 
         /* libzookeeper would report a broken connection: an answer was lost */
 
@@ -1157,22 +1154,13 @@ zkl_session_barrier(zkl_session_t *s)
 {
     zkl_op_t  *op;
 
-    op = zkl_session_transaction(s, ZKL_OP_BARRIER);
+    op = zkl_op_new(s, ZKL_OP_BARRIER, s->gated ? &zkl_gates : &zkl_top,
+                    s->gated ? &s->gate : NULL, NULL);
 
     if (op != NULL) {
         op->gate = s->gated;
         zkl_session_submit(s, op);
     }
-}
-
-
-/* Makes an operation on the gate, or on the top if there is no gate. */
-
-static zkl_op_t *
-zkl_session_transaction(zkl_session_t *s, zkl_op_e type)
-{
-    return zkl_op_new(s, type, s->gated ? &zkl_gates : &zkl_top,
-                      s->gated ? &s->gate : NULL, NULL);
 }
 
 
@@ -1433,25 +1421,23 @@ zkl_session_finish(zkl_op_t *op)
     if (op->turn == ZKL_TURN_NONE) {
         zkl_session_free_op(op);
 
-    } else if (!ngx_queue_empty(&op->ops)) {
+    } else {
         ngx_queue_insert_tail(&s->shared, &op->queue);
         ngx_post_event(&s->read, &ngx_posted_next_events);
-
-    } else {
-        zkl_session_turn_over(s, op);
     }
 }
 
 
 /*
  * Tells the operations that share a list.  Each handler goes through all names,
- * so a turn of the event loop calls a few handlers only.
+ * so a turn of the event loop calls a few handlers only.  When all were told,
+ * the list is freed, and the next list of the path is sent.
  */
 
 static void
 zkl_session_share(zkl_session_t *s)
 {
-    zkl_op_t    *op, *sharer;
+    zkl_op_t    *op, *later, *sharer;
     ngx_uint_t   n;
 
     n = 0;
@@ -1462,7 +1448,13 @@ zkl_session_share(zkl_session_t *s)
 
         if (sharer == NULL) {
             ngx_queue_remove(&op->queue);
-            zkl_session_turn_over(s, op);
+            later = zkl_turns_end(&s->reads, op);
+            zkl_session_free_op(op);
+
+            if (later != NULL) {
+                zkl_session_send(later);
+            }
+
             continue;
         }
 
@@ -1482,26 +1474,6 @@ zkl_session_share(zkl_session_t *s)
     }
 
     if (!ngx_queue_empty(&s->shared)) {
-        ngx_post_event(&s->read, &ngx_posted_next_events);
-    }
-}
-
-
-/* Frees an operation with a turn; the next list of the path waits. */
-
-static void
-zkl_session_turn_over(zkl_session_t *s, zkl_op_t *op)
-{
-    zkl_op_t  *later;
-
-    later = zkl_turns_end(&s->reads, op);
-
-    zkl_session_free_op(op);
-
-    if (later != NULL) {
-        zkl_session_send(later);
-
-    } else if (zkl_turns_waiting(&s->reads)) {
         ngx_post_event(&s->read, &ngx_posted_next_events);
     }
 }
@@ -1591,17 +1563,10 @@ zkl_session_submit(zkl_session_t *s, zkl_op_t *op)
 
     if (code != 0) {
 
-        if (op->type == ZKL_OP_BATCH) {
-            ngx_log_error(NGX_LOG_WARN, s->log, 0,
-                          "libzookeeper refused a transaction of %ui: %s",
-                          op->nops, zkl_client_text(code));
-
-        } else {
-            ngx_log_error(NGX_LOG_WARN, s->log, 0,
-                          "libzookeeper refused an operation on \"%*s\": %s",
-                          zkl_session_shown(&op->path), op->path.data,
-                          zkl_client_text(code));
-        }
+        ngx_log_error(NGX_LOG_WARN, s->log, 0,
+                      "libzookeeper refused an operation on \"%*s\": %s",
+                      zkl_session_shown(&op->path), op->path.data,
+                      zkl_client_text(code));
 
         zkl_session_fail(s, op, (zkl_client_rc(code) == ZKL_REFUSED
                                  && op->type != ZKL_OP_BATCH) ? ZKL_REFUSED
@@ -1674,7 +1639,6 @@ zkl_session_heard(zkl_session_t *s, zkl_op_t *op)
     }
 
     s->nudged = 0;
-    s->doubts = 0;
     s->backoff = 0;
 
     if (s->state == ZKL_CONNECTED
@@ -1723,18 +1687,12 @@ zkl_session_landed(zkl_message_t *message, void *data)
 
     s = op->session;
 
-    /* data is the session if libzookeeper never answered */
+    op->rc = zkl_client_rc(op->code);
 
-    op->rc = ZKL_UNKNOWN;
+    zkl_session_heard(s, op);
 
-    if (data != s) {
-        op->rc = zkl_client_rc(op->code);
-
-        zkl_session_heard(s, op);
-
-        if (op->type == ZKL_OP_BATCH || op->type == ZKL_OP_BARRIER) {
-            zkl_client_read_batch(op);
-        }
+    if (op->type == ZKL_OP_BATCH || op->type == ZKL_OP_BARRIER) {
+        zkl_client_read_batch(op);
     }
 
     ngx_queue_remove(&op->queue);
@@ -1812,26 +1770,18 @@ zkl_session_landed(zkl_message_t *message, void *data)
                       zkl_client_text(op->code), op->code);
 
     } else if ((op->rc == ZKL_NO_AUTH || op->rc == ZKL_OVER_QUOTA)
-               && (s->denied == 0 || zkl_now() - s->denied >= ZKL_DENIED_AGAIN))
+               && zkl_now() - s->denied >= ZKL_DENIED_AGAIN)
     {
         /* seldom: any client can ask for a lock that ZooKeeper forbids */
 
         s->denied = zkl_now();
 
-        if (op->rc == ZKL_OVER_QUOTA) {
-            ngx_log_error(NGX_LOG_ERR, s->log, 0,
-                          "zookeeper's quota forbids an operation on \"%*s\": "
-                          "%s (%d); such lines come once a second at most",
-                          zkl_session_shown(&op->path), op->path.data,
-                          zkl_client_text(op->code), op->code);
-
-        } else {
-            ngx_log_error(NGX_LOG_ERR, s->log, 0,
-                          "zookeeper's ACL forbids an operation on \"%*s\", "
-                          "see \"zk_lock_auth\"; such lines come once a second "
-                          "at most",
-                          zkl_session_shown(&op->path), op->path.data);
-        }
+        ngx_log_error(NGX_LOG_ERR, s->log, 0,
+                      "zookeeper's %s forbids an operation on \"%*s\"%s; such "
+                      "lines come once a second at most",
+                      op->rc == ZKL_NO_AUTH ? "ACL" : "quota",
+                      zkl_session_shown(&op->path), op->path.data,
+                      op->rc == ZKL_NO_AUTH ? ", see \"zk_lock_auth\"" : "");
     }
 
     zkl_session_finish(op);
@@ -1857,7 +1807,7 @@ zkl_session_rolled_back(zkl_session_t *s, zkl_op_t *batch)
 
     /* the answers of a closed handle come here, too */
 
-    if (s->state != ZKL_CONNECTED || s->handle == NULL) {
+    if (s->state != ZKL_CONNECTED) {
         batch->rc = ZKL_UNSENT;
         return;
     }
@@ -1933,7 +1883,7 @@ zkl_session_send(zkl_op_t *op)
 
     s = op->session;
 
-    if (s->state != ZKL_CONNECTED || s->handle == NULL) {
+    if (s->state != ZKL_CONNECTED) {
         zkl_session_fail(s, op, ZKL_UNSENT);
         return;
     }
@@ -1990,8 +1940,8 @@ zkl_session_flush_deferred(zkl_session_t *s)
 
 
 /*
- * Of the session's event read: sends the operations whose turn has come, then
- * the fresh reads behind a write, and tells the operations that share a list.
+ * Of the session's event read: tells the operations that share a list, sends
+ * the operations whose turn has come, then the fresh reads behind a write.
  *
  * ZooKeeper answers a read behind the writes that the session has sent before,
  * with the data as of then.  So the reads of one turn of the event loop go
@@ -2006,6 +1956,10 @@ zkl_session_read_handler(ngx_event_t *ev)
     zkl_session_t  *s;
 
     s = ev->data;
+
+    /* first, because the bytes of a list count until all were told */
+
+    zkl_session_share(s);
 
     while (s->state == ZKL_CONNECTED) {
         op = zkl_op_first(&s->flights);
@@ -2045,8 +1999,6 @@ zkl_session_read_handler(ngx_event_t *ev)
             zkl_session_submit(s, op);
         }
     }
-
-    zkl_session_share(s);
 }
 
 
@@ -2134,6 +2086,7 @@ zkl_session_ungated(zkl_session_t *s)
 static void
 zkl_session_gate_handler(zkl_op_t *op)
 {
+    ngx_uint_t      made;
     zkl_session_t  *s;
 
     s = op->data;
@@ -2141,18 +2094,14 @@ zkl_session_gate_handler(zkl_op_t *op)
 
     /* EXISTS: or it was made, and the answer was lost */
 
-    if (op->rc == ZKL_OK || op->rc == ZKL_EXISTS) {
+    made = (op->rc == ZKL_OK || op->rc == ZKL_EXISTS);
 
-        if (op->type == ZKL_OP_GATE) {
-            s->gated = 1;
-            s->refused = 0;
+    if (made && op->type == ZKL_OP_GATE) {
+        s->gated = 1;
+        s->refused = 0;
 
-        } else {
-            zkl_session_gate(s, ZKL_OP_GATE);
-        }
-
-    } else if (op->rc == ZKL_NO_NODE && op->type == ZKL_OP_GATE) {
-        zkl_session_gate(s, ZKL_OP_PERSISTENT);
+    } else if (made || (op->rc == ZKL_NO_NODE && op->type == ZKL_OP_GATE)) {
+        zkl_session_gate(s, made ? ZKL_OP_GATE : ZKL_OP_PERSISTENT);
 
     } else if (op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN
                && op->rc != ZKL_NO_NODE)
@@ -2171,9 +2120,7 @@ zkl_session_gate_handler(zkl_op_t *op)
 static void
 zkl_session_give_up(zkl_session_t *s, const char *why)
 {
-    if (s->state != ZKL_CONNECTED || s->handle == NULL || s->events == NULL
-        || s->over.posted)
-    {
+    if (s->state != ZKL_CONNECTED || s->events == NULL) {
         return;
     }
 
@@ -2268,17 +2215,8 @@ zkl_session_flush_handler(ngx_event_t *ev)
 static void
 zkl_session_flush_pending(zkl_session_t *s)
 {
-    zkl_op_t  *op;
-
     while (s->writes < ZKL_WRITES_MAX && !ngx_queue_empty(&s->pending)) {
-        op = zkl_session_gather(s);
-
-        if (op == NULL) {
-            op = zkl_op_pop(&s->pending);
-            s->npending--;
-        }
-
-        zkl_session_submit(s, op);
+        zkl_session_submit(s, zkl_session_gather(s));
     }
 
     if (ngx_queue_empty(&s->pending)) {
@@ -2292,8 +2230,8 @@ zkl_session_flush_pending(zkl_session_t *s)
 
 
 /*
- * Makes a batch of pending operations.  NULL: the first of them goes alone, or
- * there is no memory.
+ * Takes pending operations, in a batch; or the first of them, which is to go
+ * alone, or for whose batch there is no memory.
  */
 
 static zkl_op_t *
@@ -2302,24 +2240,16 @@ zkl_session_gather(zkl_session_t *s)
     size_t     bytes;
     zkl_op_t  *op, *batch;
 
-    op = zkl_op_first(&s->pending);
-
-    if (s->npending == 1 || !op->gather
-        || (op->type == ZKL_OP_CREATE && !s->gated))
-    {
-        return NULL;
-    }
-
-    batch = zkl_session_transaction(s, ZKL_OP_BATCH);
-    if (batch == NULL) {
-        return NULL;
-    }
-
-    batch->gather = 1;
-
+    batch = NULL;
     bytes = 0;
 
-    while (batch->nops < ZKL_BATCH_MAX && bytes < ZKL_BATCH_BYTES) {
+    if (s->npending > 1) {
+        batch = zkl_op_new(s, ZKL_OP_BATCH, &zkl_gates, &s->gate, NULL);
+    }
+
+    while (batch != NULL && batch->nops < ZKL_BATCH_MAX
+           && bytes < ZKL_BATCH_BYTES)
+    {
         op = zkl_op_first(&s->pending);
 
         if (op == NULL || !op->gather
@@ -2345,7 +2275,17 @@ zkl_session_gather(zkl_session_t *s)
         bytes += op->path.len + op->value.len;
     }
 
-    return batch;
+    if (batch != NULL && batch->nops != 0) {
+        batch->gather = 1;
+        return batch;
+    }
+
+    zkl_session_free_op(batch);
+
+    op = zkl_op_pop(&s->pending);
+    s->npending--;
+
+    return op;
 }
 
 

@@ -885,6 +885,9 @@ MUTANTS = [
      """if (!ngx_queue_empty(&claim->listeners)) {
         /* the claim was released, or""", ('--rich', 4000)),
 
+    ('what was never answered was done', 'zk/client.c:zkl_client_submit',
+     '    op->code = ZCLOSING;\n', '', ('--restored', 2000)),
+
     ('a transaction that failed is in flight for ever',
      'zk/session.c:zkl_session_landed',
      's->writes -= op->gather;',
@@ -1057,10 +1060,10 @@ MUTANTS = [
      """        ngx_queue_insert_tail(&s->fresh""", 2000),
 
     ('what was gathered is counted twice',
-     'zk/session.c:zkl_session_flush_pending',
-     """            op = zkl_op_pop(&s->pending);
-            s->npending--;
-""", '            op = zkl_op_pop(&s->pending);\n', 500),
+     'zk/session.c:zkl_session_gather',
+     """    op = zkl_op_pop(&s->pending);
+    s->npending--;
+""", '    op = zkl_op_pop(&s->pending);\n', 500),
 
     # what waits, and nothing wakes
 
