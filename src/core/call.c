@@ -421,7 +421,7 @@ zkl_call_poll(zkl_call_t *call, ngx_uint_t contends)
         return;
     }
 
-    time = contends ? ngx_random() % (4 * ZKL_CALL_AGAIN)
+    time = contends ? (ngx_msec_t) ngx_random() % (4 * ZKL_CALL_AGAIN)
                     : (ngx_current_msec - call->asked) / 4;
 
     call->step = ZKL_STEP_POLL;
