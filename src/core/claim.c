@@ -1165,6 +1165,10 @@ zkl_claim_show(zkl_claim_t *claim)
 {
     zkl_claim_data_t  cdata;
 
+    if (!claim->terms.async && !claim->terms.keyed) {
+        return;
+    }
+
     zkl_claim_data_read(&cdata, (char *) claim->cdata, claim->cdata_len);
 
     if (!cdata.async) {
