@@ -255,7 +255,7 @@ zkl_call_begin(zkl_call_t *call)
                || call->reply == ZKL_REPLY_COUNTED
                || (call->type == ZKL_RELEASE && call->ninfos != 0))
     {
-        /* a hold is counted already; or another gateway's claim has several */
+        /* a hold, or a request, may be counted already */
 
         zkl_call_inspect(call);
 
@@ -2428,7 +2428,7 @@ zkl_call_change(zkl_call_t *call)
         return;
     }
 
-    if (shares && (call->remote || call->reply != ZKL_REPLY_ABSENT)) {
+    if (shares && call->reply != ZKL_REPLY_ABSENT) {
 
         /* until the znode has a reader's name */
 
@@ -2446,7 +2446,7 @@ zkl_call_change(zkl_call_t *call)
 
     if (call->remote) {
 
-        if (cdata.index < 0 || cdata.want_len != 0) {
+        if (shares || cdata.index < 0 || cdata.want_len != 0) {
             zkl_call_poll(call, 0);
             return;
         }

@@ -269,7 +269,11 @@ zkl_follow_changed(zkl_worker_t *worker, ngx_str_t *path, ngx_uint_t listed)
 
     followed = zkl_followed_find(worker, path);
 
-    if (followed == NULL || (!listed && !followed->node)) {
+    if (followed == NULL
+        || (!listed && (!followed->node || followed->op != NULL)))
+    {
+        /* a read of a znode that is under way is as new as the change */
+
         return;
     }
 

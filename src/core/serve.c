@@ -18,6 +18,7 @@
 #include "core/serve.h"
 
 
+static ngx_uint_t zkl_serve_doubts(zkl_claim_t *claim, zkl_served_t *served);
 static zkl_reply_e zkl_serve_release(zkl_claim_t *claim,
     zkl_errand_t *errand, zkl_served_t *served);
 static ngx_int_t zkl_serve_begin(zkl_served_t *served, zkl_errand_e state);
@@ -63,6 +64,10 @@ zkl_serve(zkl_claim_t *claim, zkl_errand_t *errand, zkl_served_t *served)
     case ZKL_RENEW:
     case ZKL_HOLD:
 
+        if (errand->type == ZKL_HOLD && zkl_serve_doubts(claim, served)) {
+            return ZKL_REPLY_ABSENT;
+        }
+
         if (zkl_claim_renew(claim, errand->ttl, errand->version,
                             errand->renewals)
             != NGX_OK)
@@ -105,11 +110,20 @@ zkl_serve(zkl_claim_t *claim, zkl_errand_t *errand, zkl_served_t *served)
 
 
 /*
- * Ends the claim, or takes a hold away.  Once this worker's session may be
- * over, another session may count the lease of a durable claim, and further
- * holds: then the call reads ZooKeeper.  So does a sibling's, which does not
- * wait for this worker's session for long.
+ * Once this worker's session may be over, another session may count the lease
+ * of a durable claim, and further holds: then the call reads ZooKeeper.  So
+ * does a sibling's, which does not wait for this worker's session for long.
  */
+
+static ngx_uint_t
+zkl_serve_doubts(zkl_claim_t *claim, zkl_served_t *served)
+{
+    return !zkl_session_alive(claim->lock->worker->session)
+           && (claim->lasting == ZKL_DURABLE || served->call == NULL);
+}
+
+
+/* Ends the claim, or takes a hold away. */
 
 static zkl_reply_e
 zkl_serve_release(zkl_claim_t *claim, zkl_errand_t *errand,
@@ -120,9 +134,7 @@ zkl_serve_release(zkl_claim_t *claim, zkl_errand_t *errand,
 
     worker = claim->lock->worker;
 
-    if (!zkl_session_alive(worker->session)
-        && (claim->lasting == ZKL_DURABLE || served->call == NULL))
-    {
+    if (zkl_serve_doubts(claim, served)) {
         return ZKL_REPLY_ABSENT;
     }
 

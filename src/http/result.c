@@ -221,6 +221,14 @@ ngx_http_zk_lock_result_answered(ngx_http_request_t *r,
         ctx->told.fencing = call->fencing;
     }
 
+    if (ctx->told.type == NGX_HTTP_ZK_LOCK_HOLD && call->type == ZKL_RENEW
+        && answer != ZKL_CALL_OK && answer != ZKL_CALL_GONE)
+    {
+        /* the hold is counted, whatever became of the renewal with it */
+
+        answer = ZKL_CALL_UNREACHABLE;
+    }
+
     switch (answer) {
 
     case ZKL_CALL_OK:

@@ -193,7 +193,8 @@ zkl_errand_look(zkl_zone_t *zone, ngx_uint_t n, zkl_errand_t *errand,
 
             /* the client was cut off, and may have called again meanwhile */
 
-            (void) zkl_errand_over(place, word);
+            (void) ngx_atomic_cmp_set(&place->word, *word,
+                                      zkl_place_set(*word, ZKL_ERRAND_IDLE));
             return NGX_DECLINED;
         }
 
