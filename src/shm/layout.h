@@ -75,9 +75,8 @@ typedef struct {
                                                right up to that version */
     ngx_atomic_t                renewals;   /* in the znode's data */
     ngx_atomic_t                holds;      /* the number of holds, 0: not held
-                                               (any more); upper half: a hash
-                                               of the remote request that was
-                                               counted last */
+                                               (any more); upper half: the last
+                                               counted remote request */
     ngx_atomic_t                delivery;   /* which client was told of the
                                                grant */
     ngx_atomic_t                bound;      /* the claim ends with the worker */
@@ -91,6 +90,8 @@ typedef struct {
     uint32_t                    mode;
     uint32_t                    was;        /* the mode before, in the znode's
                                                name until a rename */
+    uint32_t                    remote;     /* the last counted remote request
+                                               in full */
     uint32_t                    named;      /* the record in the znode's name */
     uint32_t                    term;       /* how often the gate below which
                                                the lease is entered was taken

@@ -980,9 +980,12 @@ zkl_record_durable(zkl_cell_t *cell, zkl_claim_data_t *cdata, uint32_t term)
 static ngx_uint_t
 zkl_record_counted(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 {
-    return cell->holds >> ZKL_HOLDS_BITS
-           == (ngx_crc32_short((u_char *) cdata->want, cdata->want_len)
-               & ZKL_HOLDS);
+    uint32_t  remote;
+
+    remote = ngx_crc32_short((u_char *) cdata->want, cdata->want_len);
+
+    return cell->remote == remote && cell->holds >> ZKL_HOLDS_BITS
+                                     == (remote & ZKL_HOLDS);
 }
 
 
@@ -1010,8 +1013,8 @@ zkl_record_count(zkl_cell_t *cell, ngx_uint_t holds, ngx_uint_t anew)
 ngx_int_t
 zkl_record_remote(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 {
-    ngx_uint_t         n, less;
-    ngx_atomic_uint_t  remote;
+    uint32_t    remote;
+    ngx_uint_t  n, less;
 
     if (zkl_record_counted(cell, cdata)) {
         return NGX_OK;
@@ -1031,7 +1034,10 @@ zkl_record_remote(zkl_cell_t *cell, zkl_claim_data_t *cdata)
 
     remote = ngx_crc32_short((u_char *) cdata->want, cdata->want_len);
 
-    cell->holds = remote << ZKL_HOLDS_BITS
+    cell->remote = remote;
+    ngx_memory_barrier();
+
+    cell->holds = (ngx_atomic_uint_t) remote << ZKL_HOLDS_BITS
                   | (less ? n - 1 : n + 1);
 
     return NGX_OK;
