@@ -517,7 +517,6 @@ zkl_claim_state(zkl_claim_t *claim, zkl_claim_state_e state)
     } else if (!stable && zkl_claim_stable(claim)) {
         ngx_queue_remove(&claim->transient);
     }
-
 }
 
 
@@ -1846,16 +1845,16 @@ zkl_claim_proceed_held(zkl_claim_t *claim)
         return;
     }
 
+    if (claim->changed) {
+        zkl_claim_reread(claim, claim->watched);
+        return;
+    }
+
     if (claim->cell->was != claim->entry.mode) {
 
         /* there was no memory for the downgrade, or ZooKeeper refused it */
 
         zkl_claim_downgrade(claim);
-        return;
-    }
-
-    if (claim->changed) {
-        zkl_claim_reread(claim, claim->watched);
         return;
     }
 
@@ -2079,6 +2078,10 @@ zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
     }
 
     if (rc == NGX_BUSY) {
+
+        /* the record has the term of the gate that the claim leaves */
+
+        zkl_record_uncounted(claim->cell);
         zkl_custody_leave(claim);
         zkl_claim_yield(claim);
         zkl_claim_next_durable(claim, rc);
@@ -2492,6 +2495,10 @@ zkl_claim_secured(zkl_claim_t *claim, ngx_int_t rc)
 
         claim->refused = 1;
         return;
+    }
+
+    if (rc == NGX_BUSY) {
+        zkl_record_uncounted(claim->cell);
     }
 
     if (rc != NGX_AGAIN) {

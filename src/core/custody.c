@@ -609,6 +609,7 @@ zkl_gate_handler(zkl_op_t *op)
 
             /* how often the gate was taken over before is not known */
 
+            gate->term = 0;
             zkl_gate_tell(gate, zkl_gate_anew);
             break;
 

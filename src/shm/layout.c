@@ -41,7 +41,7 @@ zkl_layout_make(ngx_slab_pool_t *shpool, ngx_cycle_t *cycle)
     map->nchunks = size / (ZKL_CHUNK * ZKL_CELL);
 
     while (map->nchunks != 0
-           && zkl_layout_lay_out(map) > (uintptr_t) map + size)
+           && zkl_layout_lay_out(map) - (uintptr_t) map > size)
     {
         map->nchunks--;
     }

@@ -92,8 +92,7 @@ MUTANTS = [
 
     ('a claim that another session may count is released in its old record',
      'core/serve.c:zkl_serve_release',
-     'if (!zkl_session_alive(worker->session)\n'
-     '        && (claim->lasting == ZKL_DURABLE || served->call == NULL))',
+     'if (zkl_serve_doubts(claim, served))',
      'if (0)', ('--rich', 10000)),
 
     ('an open record tells', 'core/call.c',
@@ -1318,11 +1317,9 @@ MUTANTS = [
      '|| zkl_claim_keep(claim, errand->grace) == NGX_OK', '|| 1', 2500),
 
     ('a sibling waits for a session that may be over',
-     'core/serve.c:zkl_serve_release',
-     'if (!zkl_session_alive(worker->session)\n'
-     '        && (claim->lasting == ZKL_DURABLE || served->call == NULL))',
-     'if (!zkl_session_alive(worker->session)\n'
-     '        && claim->lasting == ZKL_DURABLE)', 6000),
+     'core/serve.c:zkl_serve_doubts',
+     '&& (claim->lasting == ZKL_DURABLE || served->call == NULL)',
+     '&& claim->lasting == ZKL_DURABLE', 6000),
 
     ('a claim that was gone was released',
      'core/serve.c:zkl_serve_release',
