@@ -1563,10 +1563,17 @@ zkl_session_submit(zkl_session_t *s, zkl_op_t *op)
 
     if (code != 0) {
 
-        ngx_log_error(NGX_LOG_WARN, s->log, 0,
-                      "libzookeeper refused an operation on \"%*s\": %s",
-                      zkl_session_shown(&op->path), op->path.data,
-                      zkl_client_text(code));
+        if (op->type == ZKL_OP_BATCH) {
+            ngx_log_error(NGX_LOG_WARN, s->log, 0,
+                          "libzookeeper refused a transaction of %ui: %s",
+                          op->nops, zkl_client_text(code));
+
+        } else {
+            ngx_log_error(NGX_LOG_WARN, s->log, 0,
+                          "libzookeeper refused an operation on \"%*s\": %s",
+                          zkl_session_shown(&op->path), op->path.data,
+                          zkl_client_text(code));
+        }
 
         zkl_session_fail(s, op, (zkl_client_rc(code) == ZKL_REFUSED
                                  && op->type != ZKL_OP_BATCH) ? ZKL_REFUSED
@@ -1781,7 +1788,8 @@ zkl_session_landed(zkl_message_t *message, void *data)
                       "lines come once a second at most",
                       op->rc == ZKL_NO_AUTH ? "ACL" : "quota",
                       zkl_session_shown(&op->path), op->path.data,
-                      op->rc == ZKL_NO_AUTH ? ", see \"zk_lock_auth\"" : "");
+                      op->rc == ZKL_NO_AUTH ? ", see \"zk_lock_auth\""
+                                            : ": quota exceeded (-125)");
     }
 
     zkl_session_finish(op);
