@@ -379,6 +379,21 @@ def test_copies_of_claims(gateway, foreign):
         foreign.wait_claims(lock, 0)
 
 
+def test_copy_of_a_claim_that_has_ended(gateway, foreign):
+    """The copy blocks when the gateway has forgotten the claim, too."""
+    lock = gateway.znode("x")
+    for worker in gateway.worker_pids():
+        holder = gateway.hold("x", worker=worker)
+        claim, = foreign.claims(lock)
+        copy = lock + "/" + claim[:-10] + "%010d" % (sequence(claim) + 50)
+        foreign.client.create(copy, b"")
+        gateway.release("x", holder.token)
+        for other in gateway.worker_pids():
+            problem(gateway.acquire("x", wait="0", worker=other), 423)
+        foreign.delete(copy)
+        gateway.release("x", gateway.hold("x", timeout=SOON).token)
+
+
 def test_many_acquires_beside_a_number_of_the_future(gateway, foreign):
     """The session does not fill up with znodes that no record knows."""
     lock = gateway.znode("x")

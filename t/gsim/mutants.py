@@ -1316,6 +1316,10 @@ MUTANTS = [
      'core/serve.c:zkl_serve',
      '|| zkl_claim_keep(claim, errand->grace) == NGX_OK', '|| 1', 2500),
 
+    ('a one-node claim is believed to be watched over an outage',
+     'core/claim.c:zkl_claim_suspended', 'if (claim->lock->node) {',
+     'if (0) {', ('--node', 1000)),
+
     ('a sibling waits for a session that may be over',
      'core/serve.c:zkl_serve_doubts',
      '&& (claim->lasting == ZKL_DURABLE || served->call == NULL)',
@@ -1358,6 +1362,7 @@ MUTANTS = [
 # Bugs that do harm in too few histories to be found in the time of each run, or
 # in histories with --node, see README.md: tried by name only.
 RARE = [
+    'a downgrade that a dead worker began is taken for done',
     'the znode of another claim is taken for the own',
     'a call takes the znode of another claim for the own',
     'a one-node claim is deleted whatever the version',
