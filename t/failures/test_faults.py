@@ -72,10 +72,11 @@ def start_gateway(proxy, start_gateway):
 @pytest.fixture
 def start_behind(start_gateway, proxy):
     """A function that makes a gateway behind the proxy."""
-    def start(**options):
+    def start(location="", **options):
         gateway = start_gateway(servers=proxy.address, wait_sessions=False,
                                 session_timeout=TIMEOUT, metrics=True,
-                                location="zk_lock_timeout 20s;", **options)
+                                location="zk_lock_timeout 20s;" + location,
+                                **options)
         in_reach(gateway)
         return gateway
     return start
@@ -379,6 +380,30 @@ def test_share_of_a_claim_that_is_gone(single, tree, proxy, how):
     gone(single, "x", holder.token)
     released(single, "x", response)
     usable(single, tree, "x")
+
+
+def test_lease_of_one_znode_that_ended(start_behind, tree, proxy):
+    """The delete happened, the worker hears of that neither by the answer nor by
+    the watch, and another client makes the znode anew: that znode stays.
+    """
+    gateway = start_behind(workers=1, location="zk_lock_layout node;")
+    path = gateway.znode("x")
+    gateway.release("x", gateway.hold("x").token)
+    holder = gateway.hold("x", ttl="1s")
+    in_reach(gateway)
+    proxy.noreply()
+    wait_until(lambda: not tree.stat(path), BACK, "the lease is over")
+    tree.client.create(path, b"", ephemeral=True)
+    proxy.refuse()
+    proxy.kill()
+    proxy.pass_on()
+    proxy.listen()
+    in_reach(gateway)
+    gone(gateway, "x", holder.token)
+    problem(gateway.acquire("x", wait="1s"), 423)
+    assert tree.stat(path).ephemeralOwner == tree.session
+    tree.delete(path)
+    gateway.release("x", gateway.hold("x").token)
 
 
 @pytest.mark.parametrize("how", WAYS)
