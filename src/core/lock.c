@@ -853,7 +853,7 @@ static ngx_int_t
 zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter)
 {
     int64_t     seq;
-    uint32_t    record;
+    uint32_t    place;
     ngx_int_t   rc;
     ngx_uint_t  n;
 
@@ -884,7 +884,7 @@ zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter)
         lock->missing = seq;
 
         rc = zkl_seq_index_await(lock->worker->zone, &lock->sn.str, seq,
-                                 &record);
+                                 &place);
 
         if (rc == NGX_OK) {
             /* the sequence index has the claim by now */
@@ -894,7 +894,7 @@ zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter)
         if (rc == NGX_AGAIN) {
             lock->nops++;
 
-            zkl_worker_subscribe(lock->worker, &lock->gap, record);
+            zkl_worker_subscribe(lock->worker, &lock->gap, place);
             ngx_add_timer(&lock->soon, ZKL_SOON);
 
             return NGX_AGAIN;

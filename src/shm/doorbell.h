@@ -2,7 +2,9 @@
 /*
  * Doorbells: each worker has a doorbell, in its home slot, with a bit for each
  * cell, and behind the cells a bit for each errand: what rings is the number of
- * a record, or map->ncells and the number of an errand.
+ * a record, or map->ncells and the number of an errand.  A place of the
+ * sequence index rings as the record of the same number: a worker that is rung
+ * looks again, so a ring too many does no harm.
  */
 
 

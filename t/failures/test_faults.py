@@ -383,8 +383,8 @@ def test_share_of_a_claim_that_is_gone(single, tree, proxy, how):
 
 
 def test_lease_of_one_znode_that_ended(start_behind, tree, proxy):
-    """The delete happened, the worker hears of that neither by the answer nor by
-    the watch, and another client makes the znode anew: that znode stays.
+    """The delete happened, the worker hears of that neither by the answer nor
+    by the watch, and another client makes the znode anew: that znode stays.
     """
     gateway = start_behind(workers=1, location="zk_lock_layout node;")
     path = gateway.znode("x")
