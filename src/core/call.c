@@ -69,6 +69,7 @@
 static zkl_call_t *zkl_call_new(zkl_worker_t *worker, zkl_call_e type,
     ngx_str_t *path, ngx_str_t *name);
 static void zkl_call_begin(zkl_call_t *call);
+static ngx_uint_t zkl_call_reads_first(zkl_call_t *call);
 static void zkl_call_deaf(zkl_call_t *call);
 static void zkl_call_over_handler(ngx_event_t *ev);
 static void zkl_call_timer_handler(ngx_event_t *ev);
@@ -253,15 +254,29 @@ zkl_call_begin(zkl_call_t *call)
     } else if (call->type == ZKL_REVOKE
                || call->remote
                || call->reply == ZKL_REPLY_COUNTED
-               || (call->type == ZKL_RELEASE && call->ninfos != 0))
+               || (call->type == ZKL_RELEASE && call->ninfos != 0)
+               || zkl_call_reads_first(call))
     {
-        /* a hold, or a request, may be counted already */
+        /* a hold, or a request, may be counted already; or is not to be yet */
 
         zkl_call_inspect(call);
 
     } else {
         zkl_call_ask(call, NULL);
     }
+}
+
+
+/*
+ * Whether the call changes the claim only after a read: while ZooKeeper does
+ * not answer, or if the claim is gone, no hold is counted.
+ */
+
+static ngx_uint_t
+zkl_call_reads_first(zkl_call_t *call)
+{
+    return call->reply == ZKL_REPLY_NONE
+           && (call->type == ZKL_HOLD || call->type == ZKL_DOWNGRADE);
 }
 
 
@@ -922,6 +937,11 @@ zkl_call_inspect_handler(zkl_op_t *op)
 
     if (op->rc != ZKL_OK) {
         zkl_call_failed(call, op->rc);
+        goto done;
+    }
+
+    if (zkl_call_reads_first(call)) {
+        zkl_call_ask(call, NULL);
         goto done;
     }
 
