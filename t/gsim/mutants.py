@@ -971,8 +971,12 @@ MUTANTS = [
     ('a hold less is counted each time the call begins',
      'core/call.c:zkl_call_begin',
      '               || call->reply == ZKL_REPLY_COUNTED\n'
-     '               || (call->type == ZKL_RELEASE && call->ninfos != 0))',
-     ')', 500),
+     '               || (call->type == ZKL_RELEASE && call->ninfos != 0)\n',
+     '', 500),
+
+    ('a hold is counted before ZooKeeper has answered',
+     'core/call.c:zkl_call_reads_first', 'return call->reply',
+     'return 0 && call->reply', 4000),
 
     ('a claim that is taken over is held once', 'shm/record.c',
      'cell->holds = ngx_max(cdata->holds, 1);', 'cell->holds = 1;', 500),
