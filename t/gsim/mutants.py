@@ -974,10 +974,6 @@ MUTANTS = [
      '               || (call->type == ZKL_RELEASE && call->ninfos != 0)\n',
      '', 500),
 
-    ('a hold is counted before ZooKeeper has answered',
-     'core/call.c:zkl_call_reads_first', 'return call->reply',
-     'return 0 && call->reply', 4000),
-
     ('a claim that is taken over is held once', 'shm/record.c',
      'cell->holds = ngx_max(cdata->holds, 1);', 'cell->holds = 1;', 500),
 
@@ -1179,7 +1175,7 @@ MUTANTS = [
     ('a claim that another session counts has ended',
      'core/claim.c:zkl_claim_forsake',
      'zkl_record_ending(claim->cell, ZKL_ENDING_FORSAKEN);',
-     'zkl_record_end(worker->zone, claim->id.record);', 2000),
+     'zkl_record_end(claim->lock->worker->zone, claim->id.record);', 2000),
 
     ('the entry of an adopted claim that ends stays',
      'core/claim.c:zkl_claim_replace',
