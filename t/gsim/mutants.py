@@ -1257,7 +1257,7 @@ MUTANTS = [
      'zkl_session_leave(adoption->session);', 2000),
 
     ('an adopted session that is over is to be closed',
-     'core/adopt.c:zkl_adopt_lost', 'adoption->ended = 1;', '', 500),
+     'core/adopt.c:zkl_adopt_lost', 'adoption->ended = 1;', '', 12000),
 
     ('a claim that had begun to end ends before it is deleted',
      'core/adopt.c:zkl_adopt_record',
