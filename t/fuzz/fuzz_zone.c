@@ -518,6 +518,7 @@ static void
 meet(zkl_zone_t *zone, fuzz_input_t *in)
 {
     uint32_t      record;
+    ngx_int_t     rc;
     ngx_str_t    *path;
     ngx_uint_t    times, op, n;
     zkl_id_t      id;
