@@ -11,7 +11,8 @@
  * the claim's znode itself.  Another gateway's claim, and one whose worker does
  * not reply, the call changes in ZooKeeper.  Except by HOLDER, a claim is told
  * as held only after a read behind a write that was sent after the call came,
- * so that no other claim can have been granted before.
+ * so that no other claim can have been granted before.  A hold and a downgrade
+ * read the claim before they ask, too.
  *
  * A call waits for ZooKeeper until the call's timeout: while ZooKeeper does not
  * answer, the call does not begin, and a call whose operation had no answer
@@ -257,7 +258,7 @@ zkl_call_begin(zkl_call_t *call)
                || (call->type == ZKL_RELEASE && call->ninfos != 0)
                || zkl_call_reads_first(call))
     {
-        /* a hold, or a request, may be counted already; or is not to be yet */
+        /* a hold or a request may be counted already, or must not be so far */
 
         zkl_call_inspect(call);
 

@@ -196,10 +196,10 @@ struct zkl_call_s {
     ngx_event_t                        over;    /* the call's timeout */
     ngx_uint_t                         errand;  /* to a sibling, or
                                                    ZKL_NO_ERRAND */
-    zkl_served_t                       served;  /* in CLAIM; done is COUNTED: a
-                                                   hold may be counted, though
-                                                   the call is told
-                                                   UNREACHABLE */
+    zkl_served_t                       served;  /* in CLAIM; of a release, done
+                                                   is COUNTED: a hold may be
+                                                   taken away, though the call
+                                                   is told UNREACHABLE */
     zkl_reply_e                        reply;   /* of the claim's worker */
 
     zkl_info_t                        *infos;

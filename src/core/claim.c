@@ -15,10 +15,10 @@
  * claim in EXPIRING still blocks the claims behind, and goes back to HELD or
  * WAIT if the data have changed.
  *
- * One rule holds for whatever could not be sent, for lack of memory, room or
- * a connection, and for whatever got no answer: the claim stays in its state,
- * but for a create, and zkl_claim_proceed() tries again, at each sweep and when
- * ZooKeeper answers again.
+ * One rule holds for an operation that could not be sent, for lack of memory,
+ * room or a connection, and for an operation without an answer: the claim stays
+ * in its state, but for a create, and zkl_claim_proceed() tries again, at each
+ * sweep and when ZooKeeper answers again.
  *
  * All of the code runs on the event loop.  `handler` tells the waiter, and is
  * NULL when the waiter was told or has left.  `op` is NULL unless an operation

@@ -227,9 +227,9 @@ struct zkl_claim_s {
     ngx_queue_t                        written;     /* listeners that wait until
                                                        the claim data have what
                                                        the record has */
-    ngx_queue_t                        asked;       /* of these, those that the
+    ngx_queue_t                        asked;       /* listeners for which the
                                                        operation under way
-                                                       counts for */
+                                                       counts */
     zkl_lock_t                        *lock;
     zkl_terms_t                        terms;
 

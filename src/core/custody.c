@@ -13,9 +13,9 @@
  *           directory
  *   DUE     create of the gate,     COUNT; or LOOK, if a session has the gate
  *           when the time comes
- *   LOOK    read of the gate        COUNT, if the session is this one; LOOK,
- *                                   later, if it is a former or an adopted one,
- *                                   or another one that was not seen before;
+ *   LOOK    read of the gate        COUNT, if the gate is this session's; LOOK,
+ *                                   later, if a former or an adopted session
+ *                                   has the gate, or one not seen before;
  *                                   DUE, if the gate is gone; else GONE, and
  *                                   the claims are forsaken
  *   COUNT   set of the directory    LIST; or, if there is none, NEW, or LEFT if

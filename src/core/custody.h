@@ -98,10 +98,10 @@ void zkl_custody_leave(zkl_claim_t *claim);
 
 /*
  * The same below the gate with that name, which the claim's data say.  The
- * worker takes the gate over without a wait, as soon as no session has it, or
- * no session but a former one of this worker and those that the worker adopts;
- * if another session has the gate, zkl_claim_forsake() is called.  Later, never
- * from inside.  NGX_ERROR: no memory.
+ * worker takes the gate over without a wait as soon as no session has the gate;
+ * a former session of this worker and the sessions that the worker adopts do
+ * not count.  If another session has the gate, zkl_claim_forsake() is called,
+ * later, never from inside.  NGX_ERROR: no memory.
  */
 ngx_int_t zkl_custody_claim(zkl_claim_t *claim, const u_char *name);
 

@@ -11,10 +11,11 @@
  * descriptor into the loop.  All workers inherit the descriptors of the zone,
  * so a worker that leaves closes only a copy.
  *
- * A worker leaves after a reload, at a quit and at a stop.  From when nginx
- * tells the idle connections, `wakeup` among them, the worker makes its leases
- * durable, now and at each grant, and stays until that is done, for up to three
- * seconds, and until its waiters were told.  Then the session is
+ * A worker leaves after a reload, at a quit and at a stop.  nginx closes the
+ * idle connections then, `wakeup` among them, and from that moment the worker
+ * makes its leases durable, also those that it still grants.  The worker stays
+ * until all are durable, for up to three seconds, and until its waiters were
+ * told.  Then the session is
  *
  *   left    if a successor comes that needs it: a worker of the same nginx that
  *           stays, or that comes after the reload, which the master counts
