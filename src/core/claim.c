@@ -2078,10 +2078,6 @@ zkl_claim_made_durable(zkl_claim_t *claim, ngx_int_t rc)
     }
 
     if (rc == NGX_BUSY) {
-
-        /* the record has the term of the gate that the claim leaves */
-
-        zkl_record_uncounted(claim->cell);
         zkl_custody_leave(claim);
         zkl_claim_yield(claim);
         zkl_claim_next_durable(claim, rc);
@@ -2495,10 +2491,6 @@ zkl_claim_secured(zkl_claim_t *claim, ngx_int_t rc)
 
         claim->refused = 1;
         return;
-    }
-
-    if (rc == NGX_BUSY) {
-        zkl_record_uncounted(claim->cell);
     }
 
     if (rc != NGX_AGAIN) {

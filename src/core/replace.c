@@ -193,13 +193,20 @@ zkl_replace_read_handler(zkl_op_t *op)
 
     if (replace->durable && op->owner == 0) {
 
-        /* the answer was lost */
+        if (cdata.gate_len != ZKL_GATE_LEN
+            || ngx_memcmp(cdata.gate, claim->gate->name.data, ZKL_GATE_LEN)
+               == 0)
+        {
+            /* the answer was lost */
 
-        zkl_replace_done(replace, cdata.gate_len != ZKL_GATE_LEN
-                                  || ngx_memcmp(cdata.gate,
-                                                claim->gate->name.data,
-                                                ZKL_GATE_LEN) == 0
-                                  ? NGX_OK : NGX_BUSY);
+            zkl_replace_done(replace, NGX_OK);
+            return;
+        }
+
+        /* the record may have the term of the gate that the claim leaves */
+
+        zkl_record_uncounted(claim->cell);
+        zkl_replace_done(replace, NGX_BUSY);
         return;
     }
 
