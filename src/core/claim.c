@@ -2583,7 +2583,7 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
     }
 
     if (!claim->watched || cdata->want_len != 0 || cdata->revoke
-        || zkl_claim_holds(claim) != ngx_max(cdata->holds, 1))
+        || (int64_t) zkl_claim_holds(claim) != ngx_max(cdata->holds, 1))
     {
         /*
          * A remote request is read and fulfilled, a mark mended, and a number
@@ -3391,7 +3391,7 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *cdata)
         return 0;
     }
 
-    if (zkl_claim_holds(claim) != ngx_max(cdata->holds, 1)) {
+    if ((int64_t) zkl_claim_holds(claim) != ngx_max(cdata->holds, 1)) {
         cdata->holds = (uint32_t) zkl_claim_holds(claim);
         write = 1;
     }
