@@ -261,23 +261,6 @@ zkl_view_after(zkl_view_t *view, zkl_entry_t *entry)
 }
 
 
-zkl_entry_t *
-zkl_view_last(zkl_view_t *view, size_t n)
-{
-    zkl_entry_t  *entry;
-
-    if (n == 0 || n > view->nalive) {
-        return NULL;
-    }
-
-    for (entry = view->alive.prev; n > 1; n--) {
-        entry = entry->prev;
-    }
-
-    return entry;
-}
-
-
 int
 zkl_view_knows(zkl_view_t *view, int64_t seq)
 {

@@ -255,9 +255,6 @@ size_t zkl_view_holders(zkl_view_t *view);
 zkl_entry_t *zkl_view_first(zkl_view_t *view);
 zkl_entry_t *zkl_view_after(zkl_view_t *view, zkl_entry_t *entry);
 
-/* The n-th claim from the end, or NULL.  O(n). */
-zkl_entry_t *zkl_view_last(zkl_view_t *view, size_t n);
-
 /* Whether the claim that the parent gave that seq is in the view. */
 int zkl_view_knows(zkl_view_t *view, int64_t seq);
 

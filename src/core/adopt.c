@@ -178,7 +178,7 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
 
             if (op != NULL) {
                 op->gather = 1;
-                zkl_session_send(op);
+                zkl_session_send(op, NULL, NULL);
             }
         }
 
@@ -249,22 +249,6 @@ zkl_adopt_connected(void *data, ngx_uint_t fresh)
     zkl_adoption_t  *adoption = data;
 
     ngx_post_event(&adoption->over, &ngx_posted_events);
-}
-
-
-void
-zkl_adopt_servers(zkl_worker_t *worker)
-{
-    ngx_queue_t     *q;
-    zkl_adoption_t  *adoption;
-
-    for (q = ngx_queue_head(&worker->adoptions);
-         q != ngx_queue_sentinel(&worker->adoptions);
-         q = ngx_queue_next(q))
-    {
-        adoption = ngx_queue_data(q, zkl_adoption_t, queue);
-        zkl_session_servers(adoption->session);
-    }
 }
 
 

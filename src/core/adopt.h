@@ -40,9 +40,6 @@ void zkl_adopt_orphans(zkl_worker_t *worker);
 void zkl_adopt_leave(zkl_worker_t *worker);
 
 
-/* The servers have changed: tells the adopted sessions. */
-void zkl_adopt_servers(zkl_worker_t *worker);
-
 /* Once a second: closes the sessions that could not be closed before. */
 void zkl_adopt_sweep(zkl_worker_t *worker);
 

@@ -81,7 +81,7 @@ static void zkl_call_look_handler(zkl_call_t *look, zkl_answer_e answer);
 static void zkl_call_look_tell(zkl_call_t *look);
 static void zkl_call_look_end(zkl_call_t *look);
 static zkl_op_t *zkl_call_claim_op(zkl_call_t *call, zkl_op_e type,
-    ngx_str_t *value, zkl_op_pt handler);
+    ngx_str_t *value);
 static void zkl_call_post(zkl_call_t *call, zkl_answer_e answer);
 static void zkl_call_free(zkl_call_t *call);
 static void zkl_call_inspect(zkl_call_t *call);
@@ -651,8 +651,7 @@ zkl_call_look_end(zkl_call_t *look)
  */
 
 static zkl_op_t *
-zkl_call_claim_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *value,
-    zkl_op_pt handler)
+zkl_call_claim_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *value)
 {
     u_char      buf[ZKL_CLAIM_MAX];
     zkl_op_t   *op;
@@ -670,7 +669,7 @@ zkl_call_claim_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *value,
         name = call->name;
     }
 
-    op = zkl_call_op(call, type, &name, value, handler);
+    op = zkl_call_op(call, type, &name, value);
     if (op != NULL) {
         op->version = call->version;
         op->fresh = (type == ZKL_OP_GET);
@@ -681,25 +680,14 @@ zkl_call_claim_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *value,
 
 
 zkl_op_t *
-zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name, ngx_str_t *value,
-    zkl_op_pt handler)
+zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name, ngx_str_t *value)
 {
-    zkl_op_t  *op;
-
-    op = zkl_op_new(call->worker->session, type, &call->path, name, value);
-    if (op == NULL) {
-        return NULL;
-    }
-
-    op->handler = handler;
-    op->data = call;
-
-    return op;
+    return zkl_op_new(call->worker->session, type, &call->path, name, value);
 }
 
 
 void
-zkl_call_send(zkl_call_t *call, zkl_op_t *op)
+zkl_call_send(zkl_call_t *call, zkl_op_t *op, zkl_op_pt handler)
 {
     if (op == NULL) {
         zkl_call_post(call, ZKL_CALL_FAILED);
@@ -708,7 +696,7 @@ zkl_call_send(zkl_call_t *call, zkl_op_t *op)
 
     call->nops++;
 
-    zkl_session_send(op);
+    zkl_session_send(op, handler, call);
 }
 
 
@@ -903,8 +891,8 @@ zkl_call_inspect(zkl_call_t *call)
         return;
     }
 
-    zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_GET, NULL,
-                                          zkl_call_inspect_handler));
+    zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_GET, NULL),
+                  zkl_call_inspect_handler);
 }
 
 
@@ -1577,13 +1565,13 @@ zkl_call_list(zkl_call_t *call)
         call->step = ZKL_STEP_SENT;
     }
 
-    op = zkl_call_op(call, ZKL_OP_LIST, NULL, NULL, zkl_call_list_handler);
+    op = zkl_call_op(call, ZKL_OP_LIST, NULL, NULL);
     if (op != NULL) {
         op->turn = call->shared ? ZKL_TURN_LOOK : ZKL_TURN_CLAIM;
         op->fresh = !call->recent;
     }
 
-    zkl_call_send(call, op);
+    zkl_call_send(call, op, zkl_call_list_handler);
 }
 
 
@@ -1854,19 +1842,18 @@ zkl_call_read(zkl_call_t *call)
     while (call->next < call->ninfos && call->nops <= ZKL_READS_MAX) {
         info = &call->infos[call->next];
 
-        op = zkl_call_op(call, ZKL_OP_GET, &info->name, NULL,
-                         zkl_call_read_handler);
+        op = zkl_call_op(call, ZKL_OP_GET, &info->name, NULL);
         if (op == NULL) {
             zkl_call_tell(call, ZKL_CALL_FAILED);
             return;
         }
 
-        op->data = info;
         op->turn = call->looks ? ZKL_TURN_LOOK : ZKL_TURN_NONE;
 
         call->next++;
+        call->nops++;
 
-        zkl_call_send(call, op);
+        zkl_session_send(op, zkl_call_read_handler, info);
     }
 }
 
@@ -2196,8 +2183,8 @@ zkl_call_delete_read(zkl_call_t *call, zkl_op_t *op)
 
         /* by version, because the znode may be another claim's by now */
 
-        zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_DELETE, NULL,
-                                              zkl_call_delete_handler));
+        zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_DELETE, NULL),
+                      zkl_call_delete_handler);
         return NGX_OK;
     }
 
@@ -2238,11 +2225,11 @@ zkl_call_bump(zkl_call_t *call)
         return;
     }
 
-    get = zkl_call_op(call, ZKL_OP_GET, NULL, NULL, zkl_call_parent_handler);
+    get = zkl_call_op(call, ZKL_OP_GET, NULL, NULL);
 
     if (get != NULL) {
         get->whole = 1;
-        zkl_call_send(call, get);
+        zkl_call_send(call, get, zkl_call_parent_handler);
     }
 }
 
@@ -2267,8 +2254,7 @@ zkl_call_parent_handler(zkl_op_t *op)
             goto done;
         }
 
-        delete = zkl_call_claim_op(call, ZKL_OP_DELETE, NULL,
-                                   zkl_call_delete_handler);
+        delete = zkl_call_claim_op(call, ZKL_OP_DELETE, NULL);
         if (delete == NULL) {
             goto done;
         }
@@ -2276,13 +2262,12 @@ zkl_call_parent_handler(zkl_op_t *op)
 
     if (rc == ZKL_OK && !op->cut) {
         rc = ZKL_UNSENT;
-        set = zkl_call_op(call, ZKL_OP_SET, NULL, &op->reply,
-                          zkl_call_bump_handler);
+        set = zkl_call_op(call, ZKL_OP_SET, NULL, &op->reply);
     }
 
     if (delete != NULL) {
         delete->gather = (set != NULL);
-        zkl_call_send(call, delete);
+        zkl_call_send(call, delete, zkl_call_delete_handler);
     }
 
     if (set != NULL) {
@@ -2291,7 +2276,7 @@ zkl_call_parent_handler(zkl_op_t *op)
 
         set->version = op->reply.len ? op->version : -1;
         set->gather = (delete != NULL);
-        zkl_call_send(call, set);
+        zkl_call_send(call, set, zkl_call_bump_handler);
 
     } else {
         zkl_call_bumped(call, rc);
@@ -2534,8 +2519,8 @@ zkl_call_change(zkl_call_t *call)
         ngx_str_set(&value, ZKL_REVOKE_MARK);
     }
 
-    zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_SET, &value,
-                                          zkl_call_write_handler));
+    zkl_call_send(call, zkl_call_claim_op(call, ZKL_OP_SET, &value),
+                  zkl_call_write_handler);
 }
 
 

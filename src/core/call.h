@@ -318,9 +318,9 @@ ngx_int_t zkl_call_infos(zkl_call_t *call, ngx_uint_t n);
 
 
 zkl_op_t *zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name,
-    ngx_str_t *value, zkl_op_pt handler);
+    ngx_str_t *value);
 /* Sends op, which keeps the call; op may be NULL for want of memory. */
-void zkl_call_send(zkl_call_t *call, zkl_op_t *op);
+void zkl_call_send(zkl_call_t *call, zkl_op_t *op, zkl_op_pt handler);
 /* An operation has ended; the call may be freed. */
 void zkl_call_op_end(zkl_call_t *call);
 

@@ -64,7 +64,9 @@ static void zkl_claim_quit(zkl_claim_t *claim);
 static void zkl_claim_answer(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_waited(zkl_claim_t *claim, zkl_times_e how);
 static zkl_op_t *zkl_claim_op(zkl_claim_t *claim, zkl_op_e type,
-    ngx_str_t *value, zkl_op_pt handler);
+    ngx_str_t *value);
+static void zkl_claim_send(zkl_claim_t *claim, zkl_op_t *op,
+    zkl_op_pt handler);
 static void zkl_claim_forget_op(zkl_claim_t *claim);
 static void zkl_claim_create_handler(zkl_op_t *op);
 static void zkl_claim_created(zkl_claim_t *claim, zkl_op_t *op);
@@ -97,6 +99,7 @@ static void zkl_claim_replaced(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_set_lasting(zkl_claim_t *claim, zkl_lasting_e lasting);
 static void zkl_claim_persists(zkl_claim_t *claim);
 static void zkl_claim_watch(zkl_claim_t *claim);
+static ngx_uint_t zkl_claim_may_watch(zkl_claim_t *claim);
 static void zkl_claim_tell_durable(zkl_claim_t *claim);
 static void zkl_claim_yield(zkl_claim_t *claim);
 static void zkl_claim_take(zkl_claim_t *claim);
@@ -637,33 +640,30 @@ zkl_claim_tell(zkl_claim_t *claim, zkl_event_e event, const char *reason)
 }
 
 
-/* Makes an operation; a claim has one at a time.  NULL: no memory. */
-
 static zkl_op_t *
-zkl_claim_op(zkl_claim_t *claim, zkl_op_e type, ngx_str_t *value,
-    zkl_op_pt handler)
+zkl_claim_op(zkl_claim_t *claim, zkl_op_e type, ngx_str_t *value)
 {
     u_char       buf[ZKL_CLAIM_MAX];
     ngx_str_t    name;
-    zkl_op_t    *op;
     zkl_lock_t  *lock;
 
     lock = claim->lock;
     name = zkl_claim_name(claim, claim->cell->was, buf);
 
-    op = zkl_op_new(lock->worker->session, type, &lock->sn.str,
-                    type == ZKL_OP_LIST ? NULL : &name, value);
-    if (op == NULL) {
-        return NULL;
-    }
+    return zkl_op_new(lock->worker->session, type, &lock->sn.str,
+                      type == ZKL_OP_LIST ? NULL : &name, value);
+}
 
-    op->handler = handler;
-    op->data = claim;
 
+/* Sends an operation; a claim has one at a time. */
+
+static void
+zkl_claim_send(zkl_claim_t *claim, zkl_op_t *op, zkl_op_pt handler)
+{
     zkl_claim_forget_op(claim);
     claim->op = op;
 
-    return op;
+    zkl_session_send(op, handler, claim);
 }
 
 
@@ -735,8 +735,6 @@ zkl_claim_create(zkl_claim_t *claim)
     }
 
     op->index_at = claim->index_at;
-    op->handler = zkl_claim_create_handler;
-    op->data = claim;
     op->gather = claim->lock->known && !claim->lock->node;
 
     /* the claim's turn is far off, and no client needs an early answer */
@@ -745,14 +743,11 @@ zkl_claim_create(zkl_claim_t *claim)
                   && !zkl_claim_expired(claim) && claim->event == NULL
                   && !claim->terms.async && !claim->terms.keyed;
 
-    /* a list for a duplicate may be under way, of a znode that is gone */
-
-    zkl_claim_forget_op(claim);
-    claim->op = op;
-
     zkl_claim_state(claim, ZKL_CREATE);
 
-    zkl_session_send(op);
+    /* a list for a duplicate may be under way, of a znode that is gone */
+
+    zkl_claim_send(claim, op, zkl_claim_create_handler);
 }
 
 
@@ -948,10 +943,10 @@ zkl_claim_single(zkl_claim_t *claim)
         return;
     }
 
-    op = zkl_claim_op(claim, ZKL_OP_LIST, NULL, zkl_claim_single_handler);
+    op = zkl_claim_op(claim, ZKL_OP_LIST, NULL);
     if (op != NULL) {
         op->turn = ZKL_TURN_CLAIM;
-        zkl_session_send(op);
+        zkl_claim_send(claim, op, zkl_claim_single_handler);
     }
 }
 
@@ -1195,7 +1190,6 @@ zkl_claim_timer_handler(ngx_event_t *ev)
 {
     ngx_msec_int_t  left;
     zkl_claim_t    *claim;
-    zkl_session_t  *session;
 
     claim = ngx_queue_data(ev, zkl_claim_t, timer);
 
@@ -1238,13 +1232,11 @@ zkl_claim_timer_handler(ngx_event_t *ev)
     }
 
     if (claim->handler != NULL) {
-        session = claim->lock->worker->session;
         left = (ngx_msec_int_t) (claim->patience - ngx_current_msec);
 
         if (left <= 0 || !zkl_claim_timed(claim)
             || (!claim->terms.once
-                && (!zkl_session_ready(session)
-                    || zkl_session_starved(session))))
+                && !zkl_session_ready(claim->lock->worker->session)))
         {
             zkl_claim_leave(claim, ZKL_UNREACHABLE);
             return;
@@ -1870,8 +1862,7 @@ zkl_claim_proceed_held(zkl_claim_t *claim)
         && (lock->node
             || (zkl_claim_lasts(claim)
                 && lock->converting == NULL))
-        && zkl_session_may_watch(lock->worker->session,
-                                 lock->sn.str.len + 1 + ZKL_CLAIM_MAX))
+        && zkl_claim_may_watch(claim))
     {
         zkl_claim_reread(claim, 1);
     }
@@ -2171,13 +2162,15 @@ zkl_claim_persists(zkl_claim_t *claim)
 static void
 zkl_claim_watch(zkl_claim_t *claim)
 {
-    zkl_lock_t  *lock;
+    zkl_claim_reread(claim, zkl_claim_may_watch(claim));
+}
 
-    lock = claim->lock;
 
-    zkl_claim_reread(claim,
-                zkl_session_may_watch(lock->worker->session,
-                                    lock->sn.str.len + 1 + ZKL_CLAIM_MAX));
+static ngx_uint_t
+zkl_claim_may_watch(zkl_claim_t *claim)
+{
+    return zkl_session_may_watch(claim->lock->worker->session,
+                                 claim->lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
 }
 
 
@@ -2258,14 +2251,9 @@ zkl_claim_yield(zkl_claim_t *claim)
 static void
 zkl_claim_take(zkl_claim_t *claim)
 {
-    zkl_op_t      *op;
-    zkl_lock_t    *lock;
-    zkl_worker_t  *worker;
+    zkl_op_t  *op;
 
-    lock = claim->lock;
-    worker = lock->worker;
-
-    if (!zkl_session_connected(worker->session)) {
+    if (!zkl_session_connected(claim->lock->worker->session)) {
         return;
     }
 
@@ -2281,7 +2269,7 @@ zkl_claim_take(zkl_claim_t *claim)
         return;
     }
 
-    op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_take_handler);
+    op = zkl_claim_op(claim, ZKL_OP_GET, NULL);
     if (op == NULL) {
         return;
     }
@@ -2289,11 +2277,9 @@ zkl_claim_take(zkl_claim_t *claim)
     /* the takeover of the gate is a write, which no read is older than */
 
     op->fresh = (claim->gate == NULL || !zkl_custody_counts(claim->gate));
-    op->watch = claim->gate != NULL
-                && zkl_session_may_watch(worker->session,
-                                         lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
+    op->watch = (claim->gate != NULL && zkl_claim_may_watch(claim));
 
-    zkl_session_send(op);
+    zkl_claim_send(claim, op, zkl_claim_take_handler);
 }
 
 
@@ -3122,13 +3108,13 @@ zkl_claim_reread(zkl_claim_t *claim, ngx_uint_t watch)
         return;
     }
 
-    op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_reread_handler);
+    op = zkl_claim_op(claim, ZKL_OP_GET, NULL);
     if (op != NULL) {
         claim->changed = 0;
         op->watch = watch;
 
         zkl_claim_write_asked(claim);
-        zkl_session_send(op);
+        zkl_claim_send(claim, op, zkl_claim_reread_handler);
     }
 }
 
@@ -3415,9 +3401,8 @@ zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata)
     value.len = zkl_claim_data_write(text, cdata, &index_at);
     value.data = (u_char *) text;
 
-    op = claim->op ? NULL
-                   : zkl_claim_op(claim, ZKL_OP_SET, &value,
-                                  zkl_claim_rewrite_handler);
+    op = claim->op ? NULL : zkl_claim_op(claim, ZKL_OP_SET, &value);
+
     if (op == NULL) {
         claim->changed = 1;
         return;
@@ -3429,7 +3414,7 @@ zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata)
     claim->writing = (uint32_t) ngx_max(cdata->holds, 1);
 
     zkl_claim_write_asked(claim);
-    zkl_session_send(op);
+    zkl_claim_send(claim, op, zkl_claim_rewrite_handler);
 }
 
 
@@ -3609,9 +3594,9 @@ zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather)
 
     /* the znode may be another claim's by now */
 
-    op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_delete_handler);
+    op = zkl_claim_op(claim, ZKL_OP_GET, NULL);
     if (op != NULL) {
-        zkl_session_send(op);
+        zkl_claim_send(claim, op, zkl_claim_delete_handler);
     }
 }
 
@@ -3628,7 +3613,7 @@ zkl_claim_send_delete(zkl_claim_t *claim, ngx_uint_t gather)
     zkl_op_t    *op;
     ngx_uint_t   any;
 
-    op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL, zkl_claim_delete_handler);
+    op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL);
     if (op == NULL) {
         return;
     }
@@ -3640,7 +3625,7 @@ zkl_claim_send_delete(zkl_claim_t *claim, ngx_uint_t gather)
     op->deferrable = any && zkl_lock_queue_long(claim->lock, claim->entry.mode,
                                                 &claim->entry);
 
-    zkl_session_send(op);
+    zkl_claim_send(claim, op, zkl_claim_delete_handler);
 }
 
 
@@ -3925,11 +3910,10 @@ zkl_claim_listed(zkl_claim_t *claim)
 
             /* the create happened: reads the claim's czxid */
 
-            op = claim->op ? NULL
-                           : zkl_claim_op(claim, ZKL_OP_GET, NULL,
-                                          zkl_claim_found_handler);
+            op = claim->op ? NULL : zkl_claim_op(claim, ZKL_OP_GET, NULL);
+
             if (op != NULL) {
-                zkl_session_send(op);
+                zkl_claim_send(claim, op, zkl_claim_found_handler);
             }
 
             break;

@@ -108,6 +108,7 @@ typedef struct {
 } zkl_lease_t;
 
 
+static zkl_gate_t *zkl_gate_next(zkl_worker_t *worker, zkl_gate_t *gate);
 static zkl_gate_t *zkl_gate_find(zkl_worker_t *worker, const u_char *name);
 static zkl_gate_t *zkl_gate_have(zkl_worker_t *worker, const u_char *name,
     zkl_gate_state_e state);
@@ -191,17 +192,28 @@ zkl_custody_stop(zkl_worker_t *worker)
 }
 
 
+/* The gate behind a gate, or the first gate.  NULL: there is none. */
+
+static zkl_gate_t *
+zkl_gate_next(zkl_worker_t *worker, zkl_gate_t *gate)
+{
+    ngx_queue_t  *q;
+
+    q = ngx_queue_next(gate ? &gate->queue : &worker->gates);
+
+    return (q != ngx_queue_sentinel(&worker->gates))
+           ? ngx_queue_data(q, zkl_gate_t, queue) : NULL;
+}
+
+
 static zkl_gate_t *
 zkl_gate_find(zkl_worker_t *worker, const u_char *name)
 {
-    ngx_queue_t  *q;
-    zkl_gate_t   *gate;
+    zkl_gate_t  *gate;
 
-    for (q = ngx_queue_head(&worker->gates);
-         q != ngx_queue_sentinel(&worker->gates);
-         q = ngx_queue_next(q))
-    {
-        gate = ngx_queue_data(q, zkl_gate_t, queue);
+    gate = NULL;
+
+    while ((gate = zkl_gate_next(worker, gate)) != NULL) {
 
         if (gate->state != ZKL_GATE_GONE
             && ngx_memcmp(gate->name.data, name, ZKL_GATE_LEN) == 0)
@@ -428,14 +440,11 @@ zkl_custody_unsure(zkl_gate_t *gate)
 void
 zkl_custody_connected(zkl_worker_t *worker)
 {
-    ngx_queue_t  *q;
-    zkl_gate_t   *gate;
+    zkl_gate_t  *gate;
 
-    for (q = ngx_queue_head(&worker->gates);
-         q != ngx_queue_sentinel(&worker->gates);
-         q = ngx_queue_next(q))
-    {
-        gate = ngx_queue_data(q, zkl_gate_t, queue);
+    gate = NULL;
+
+    while ((gate = zkl_gate_next(worker, gate)) != NULL) {
         gate->failures = 0;
 
         if (gate->state != ZKL_GATE_DUE) {
@@ -485,27 +494,22 @@ zkl_custody_sweep(zkl_worker_t *worker)
     }
 
     op->watch = 1;
-    op->handler = zkl_custody_gates_handler;
-    op->data = worker;
 
     worker->unlisted = 0;
     worker->listing = 1;
 
-    zkl_session_send(op);
+    zkl_session_send(op, zkl_custody_gates_handler, worker);
 }
 
 
 void
 zkl_custody_lost(zkl_worker_t *worker, int64_t session)
 {
-    ngx_queue_t  *q;
-    zkl_gate_t   *gate;
+    zkl_gate_t  *gate;
 
-    for (q = ngx_queue_head(&worker->gates);
-         q != ngx_queue_sentinel(&worker->gates);
-         q = ngx_queue_next(q))
-    {
-        gate = ngx_queue_data(q, zkl_gate_t, queue);
+    gate = NULL;
+
+    while ((gate = zkl_gate_next(worker, gate)) != NULL) {
         gate->former = session;
 
         /* without a claim: the next list shows the directory, if any */
@@ -576,12 +580,10 @@ zkl_gate_go(zkl_gate_t *gate)
     }
 
     op->fresh = (gate->state == ZKL_GATE_LOOK);
-    op->handler = zkl_gate_handler;
-    op->data = gate;
 
     gate->op = op;
 
-    zkl_session_send(op);
+    zkl_session_send(op, zkl_gate_handler, gate);
 }
 
 
@@ -823,10 +825,7 @@ zkl_gate_check(zkl_claim_t *claim)
         op = zkl_custody_entry(claim, &value);
 
         if (op != NULL) {
-            op->handler = zkl_gate_written_handler;
-            op->data = gate->worker;
-
-            zkl_session_send(op);
+            zkl_session_send(op, zkl_gate_written_handler, gate->worker);
 
         } else {
             gate->failed = 1;
@@ -896,12 +895,10 @@ zkl_gate_get(zkl_gate_t *gate, ngx_str_t *dir, ngx_str_t *name, ngx_str_t *text)
     op->watch = text != NULL
                 && zkl_session_may_watch(gate->worker->session,
                                          dir->len + 1 + ZKL_CLAIM_MAX);
-    op->handler = zkl_gate_get_handler;
-    op->data = gate;
 
     gate->pending++;
 
-    zkl_session_send(op);
+    zkl_session_send(op, zkl_gate_get_handler, gate);
 
     return NGX_OK;
 }
@@ -1118,10 +1115,8 @@ zkl_gate_remove(zkl_gate_t *gate, u_char *entry)
 
     op->gather = 1;
     op->deferrable = 1;
-    op->handler = zkl_gate_written_handler;
-    op->data = gate->worker;
 
-    zkl_session_send(op);
+    zkl_session_send(op, zkl_gate_written_handler, gate->worker);
 }
 
 
@@ -1186,7 +1181,6 @@ zkl_custody_gates_handler(zkl_op_t *op)
     ngx_uint_t     i, n;
     ngx_msec_t     wait;
     ngx_str_t      name, *own, *names, *there, *dir;
-    ngx_queue_t   *q;
     zkl_gate_t    *gate;
     zkl_worker_t  *worker;
 
@@ -1206,11 +1200,9 @@ zkl_custody_gates_handler(zkl_op_t *op)
 
     zkl_custody_sort(names, n);
 
-    for (q = ngx_queue_head(&worker->gates);
-         q != ngx_queue_sentinel(&worker->gates);
-         q = ngx_queue_next(q))
-    {
-        gate = ngx_queue_data(q, zkl_gate_t, queue);
+    gate = NULL;
+
+    while ((gate = zkl_gate_next(worker, gate)) != NULL) {
 
         there = zkl_custody_lists(names, n, gate->name.data, ZKL_GATE_LEN);
         dir = zkl_custody_lists(names, n, gate->name.data, ZKL_LEASES_LEN);

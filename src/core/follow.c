@@ -179,14 +179,12 @@ zkl_followed_look(zkl_followed_t *followed, zkl_op_e type)
     }
 
     op->turn = (type == ZKL_OP_LIST) ? ZKL_TURN_LOOK : ZKL_TURN_NONE;
-    op->handler = zkl_followed_handler;
-    op->data = followed;
     op->watch = zkl_session_may_watch(followed->worker->session,
                                       followed->sn.str.len);
 
     followed->op = op;
 
-    zkl_session_send(op);
+    zkl_session_send(op, zkl_followed_handler, followed);
 }
 
 

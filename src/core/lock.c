@@ -39,9 +39,6 @@
 /* so many claims make the queue of a mutex busy */
 #define ZKL_QUEUE_LONG          5
 
-/* a semaphore with more permits seldom has a queue */
-#define ZKL_PERMITS_FEW         64
-
 /* milliseconds that a sibling gets to publish a new claim */
 #define ZKL_SOON                1
 
@@ -347,13 +344,11 @@ zkl_lock_read(zkl_lock_t *lock, zkl_op_t **under_way, zkl_op_e type,
     }
 
     op->watch = watch;
-    op->handler = handler;
-    op->data = lock;
 
     *under_way = op;
 
     lock->nops++;
-    zkl_session_send(op);
+    zkl_session_send(op, handler, lock);
 
     return NGX_OK;
 }
@@ -555,43 +550,11 @@ zkl_lock_created(zkl_lock_t *lock, zkl_entry_t *entry, int64_t czxid)
 ngx_uint_t
 zkl_lock_queue_long(zkl_lock_t *lock, zkl_mode_t mode, zkl_entry_t *entry)
 {
-    size_t        n;
-    int64_t       seq;
-    ngx_int_t     rc;
-    zkl_entry_t  *last, *next;
-    zkl_record_t  record;
+    zkl_entry_t  *next;
 
-    n = zkl_view_capacity(mode);
-
-    if (lock->node || mode == ZKL_READ || n > ZKL_PERMITS_FEW
-        || lock->view.nalive < 2)
+    if (lock->node || mode == ZKL_READ || lock->nclaims < ZKL_QUEUE_LONG
+        || lock->nclaims - ZKL_QUEUE_LONG < zkl_view_capacity(mode) - 1)
     {
-        return 0;
-    }
-
-    /* siblings' claims in the view may have ended by now */
-
-    n += ZKL_QUEUE_LONG - 1;
-    last = zkl_view_last(&lock->view, n);
-
-    if (last == NULL || last->origin == ZKL_SIBLING) {
-
-        /* or this worker has not learned of the siblings' claims yet */
-
-        seq = last ? last->seq : lock->view.complete_through + (int64_t) n;
-
-        rc = zkl_seq_index_find(lock->worker->zone, &lock->sn.str, seq,
-                                &record);
-
-        /* if that claim is held, the claims ahead have ended */
-
-        if (rc != NGX_OK
-            || (last == NULL && record.state != ZKL_RECORD_WAITING))
-        {
-            return 0;
-        }
-
-    } else if (last->origin == ZKL_FOREIGN && !last->watched) {
         return 0;
     }
 
@@ -599,11 +562,8 @@ zkl_lock_queue_long(zkl_lock_t *lock, zkl_mode_t mode, zkl_entry_t *entry)
         return 1;
     }
 
-    if (!entry->linked || mode != ZKL_MUTEX) {
-        return 0;
-    }
-
-    next = zkl_view_after(&lock->view, entry);
+    next = (entry->linked && mode == ZKL_MUTEX)
+           ? zkl_view_after(&lock->view, entry) : NULL;
 
     return next != NULL && next->origin != ZKL_FOREIGN;
 }
@@ -1293,12 +1253,9 @@ zkl_lock_make_step(zkl_lock_t *lock, size_t len)
     }
 
     lock->making = len;
-
-    op->handler = zkl_lock_make_handler;
-    op->data = lock;
-
     lock->nops++;
-    zkl_session_send(op);
+
+    zkl_session_send(op, zkl_lock_make_handler, lock);
 }
 
 
@@ -1745,14 +1702,12 @@ zkl_lock_watch(zkl_lock_t *lock, zkl_other_t *other)
     }
 
     op->watch = 1;
-    op->handler = zkl_lock_watch_handler;
-    op->data = other;
 
     other->watch = op;
     other->entry.watched = 1;
     lock->watching++;
 
-    zkl_session_send(op);
+    zkl_session_send(op, zkl_lock_watch_handler, other);
 
     return NGX_OK;
 }

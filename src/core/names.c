@@ -184,14 +184,12 @@ zkl_names_timer_handler(ngx_event_t *ev)
         return;
     }
 
-    op->handler = zkl_names_root_handler;
-    op->data = names;
     op->fresh = 1;
     op->turn = ZKL_TURN_LOOK;
 
     names->op = op;
 
-    zkl_session_send(op);
+    zkl_session_send(op, zkl_names_root_handler, names);
 }
 
 

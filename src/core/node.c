@@ -296,12 +296,12 @@ zkl_node_look(zkl_call_t *call)
 {
     zkl_op_t  *op;
 
-    op = zkl_call_op(call, ZKL_OP_GET, NULL, NULL, zkl_node_look_handler);
+    op = zkl_call_op(call, ZKL_OP_GET, NULL, NULL);
     if (op != NULL) {
         op->fresh = 1;
     }
 
-    zkl_call_send(call, op);
+    zkl_call_send(call, op, zkl_node_look_handler);
 }
 
 

@@ -395,9 +395,6 @@ zkl_replace_send(zkl_replace_t *replace, zkl_op_t *op, zkl_op_pt handler)
         return;
     }
 
-    op->handler = handler;
-    op->data = replace;
-
     if (op->type == ZKL_OP_GET) {
 
         /* another session has made the znode of an adopted claim */
@@ -407,7 +404,7 @@ zkl_replace_send(zkl_replace_t *replace, zkl_op_t *op, zkl_op_pt handler)
 
     replace->op = op;
 
-    zkl_session_send(op);
+    zkl_session_send(op, handler, replace);
 }
 
 

@@ -325,14 +325,6 @@ zkl_worker_over(zkl_worker_t *worker)
 }
 
 
-void
-zkl_worker_servers(zkl_worker_t *worker)
-{
-    zkl_session_servers(worker->session);
-    zkl_adopt_servers(worker);
-}
-
-
 /*
  * Whether a claim is held, or may be held because another gateway may have
  * renewed the lease or told of the grant.  Without durable, held claims that

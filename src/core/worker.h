@@ -195,9 +195,6 @@ void zkl_worker_stop(zkl_worker_t *worker);
 void zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone,
     ngx_uint_t successor, ngx_uint_t needed);
 
-/* The servers of conf have changed: tells the worker's sessions. */
-void zkl_worker_servers(zkl_worker_t *worker);
-
 /*
  * Sets up a timer whose data is the worker's fake connection, because the event
  * core's debug code expects a connection there.  The handler finds the timer's

@@ -386,10 +386,7 @@ ngx_http_zk_lock_resolve_addrs(ngx_http_zk_lock_host_t *host,
 
     zmcf->pool = all;
     zmcf->session.servers = servers;
-
-    if (zmcf->worker != NULL) {
-        zkl_worker_servers(zmcf->worker);
-    }
+    zmcf->session.changes++;
 
     ngx_log_error(NGX_LOG_NOTICE, log, 0,
                   "zookeeper server \"%V\" has the addresses \"%V\", "

@@ -50,6 +50,8 @@ struct zkl_session_s {
     ngx_log_t                                *log;
 
     zkl_handle_t                             *handle;
+    ngx_uint_t                                changes;  /* conf->changes, of the
+                                                           handle's servers */
     zkl_session_state_e                       state;
     zkl_key_t                                 key;      /* id 0: none yet */
     ngx_msec_t                                timeout;  /* negotiated */
@@ -96,9 +98,6 @@ struct zkl_session_s {
     ngx_uint_t                                doubts;   /* ticks in a row with
                                                            no answer at all */
     ngx_msec_t                                doubted;  /* the last such tick */
-    ngx_msec_t                                starving; /* no memory for any
-                                                           operation since; 0:
-                                                           not */
     ngx_msec_t                                denied;   /* last logged */
     ngx_msec_t                                rejected; /* when a write was
                                                            refused last; 0:
@@ -133,9 +132,6 @@ struct zkl_session_s {
                                                            of an older copy */
     unsigned                                  hurry:1;  /* not all that is
                                                            pending may wait */
-    unsigned                                  moved:1;  /* the handle has a
-                                                           former list of
-                                                           servers */
     unsigned                                  barrier:1; /* no write was sent
                                                             since the reads came
                                                             to fresh */
@@ -384,7 +380,7 @@ zkl_session_start(zkl_session_t *s)
 {
     s->gating = 0;
     s->refused = 0;
-    s->moved = 0;
+    s->changes = s->conf->changes;
     s->gated &= (s->key.id != 0);
     s->apart = zkl_now();
     s->timeout = s->key.id ? s->key.timeout : s->conf->timeout;
@@ -628,7 +624,7 @@ zkl_session_connected_handler(zkl_session_t *s)
 
     if (gate != NULL) {
         s->gating = 1;
-        zkl_session_send(gate);
+        zkl_session_send(gate, zkl_session_gate_handler, s);
     }
 
     s->events->connected(s->data, fresh);
@@ -663,20 +659,6 @@ zkl_session_suspended_handler(zkl_session_t *s)
     zkl_session_unpend(s);
 
     s->events->suspended(s->data);
-}
-
-
-/*
- * The next tick without a connection gives the handle the new list, or opens a
- * handle.  A connection is left alone, because libzookeeper would drop the
- * connection without a word of the operations in flight.
- */
-
-void
-zkl_session_servers(zkl_session_t *s)
-{
-    s->moved = 1;
-    s->backoff = 0;
 }
 
 
@@ -773,6 +755,10 @@ zkl_session_end_handle(zkl_session_t *s)
  *
  * Reads through the new handle come behind a write, so the data are not older
  * than a quorum's.
+ *
+ * Without a connection the handle gets the list of servers, if that has
+ * changed.  A connection is left alone, because libzookeeper would drop the
+ * connection without a word of the operations in flight.
  */
 
 static void
@@ -796,7 +782,7 @@ zkl_session_tick_handler(ngx_event_t *ev)
 
     if (s->state == ZKL_BACKOFF && !s->kept) {
 
-        if (now - s->paused >= s->backoff) {
+        if (now - s->paused >= s->backoff || s->changes != s->conf->changes) {
             zkl_session_start(s);
         }
 
@@ -815,10 +801,10 @@ zkl_session_tick_handler(ngx_event_t *ev)
         s->apart = now;
     }
 
-    if (s->moved && s->handle != NULL && s->state != ZKL_CONNECTED
-        && zkl_client_servers(s->handle))
+    if (s->changes != s->conf->changes && s->handle != NULL
+        && s->state != ZKL_CONNECTED && zkl_client_servers(s->handle))
     {
-        s->moved = 0;
+        s->changes = s->conf->changes;
     }
 
     if (s->state != ZKL_CONNECTED && now - s->since >= ZKL_PATIENCE) {
@@ -861,14 +847,6 @@ ngx_uint_t
 zkl_session_ready(zkl_session_t *s)
 {
     return s->state == ZKL_CONNECTED && !s->unreachable;
-}
-
-
-ngx_uint_t
-zkl_session_starved(zkl_session_t *s)
-{
-    return s->starving != 0
-           && ngx_current_msec - s->starving >= ZKL_PATIENCE;
 }
 
 
@@ -1232,15 +1210,8 @@ zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir, ngx_str_t *name,
 
     op = ngx_alloc(sizeof(zkl_op_t) + path + 1 + len + 1 + reply, s->log);
     if (op == NULL) {
-
-        if (s->starving == 0) {
-            s->starving = ngx_current_msec;
-        }
-
         return NULL;
     }
-
-    s->starving = 0;
 
     ngx_memzero(op, sizeof(zkl_op_t));
 
@@ -1452,7 +1423,7 @@ zkl_session_share(zkl_session_t *s)
             zkl_session_free_op(op);
 
             if (later != NULL) {
-                zkl_session_send(later);
+                zkl_session_send(later, later->handler, later->data);
             }
 
             continue;
@@ -1885,11 +1856,14 @@ zkl_session_fail(zkl_session_t *s, zkl_op_t *op, zkl_rc_e rc)
  */
 
 void
-zkl_session_send(zkl_op_t *op)
+zkl_session_send(zkl_op_t *op, zkl_op_pt handler, void *data)
 {
     zkl_session_t  *s;
 
     s = op->session;
+
+    op->handler = handler;
+    op->data = data;
 
     if (s->state != ZKL_CONNECTED) {
         zkl_session_fail(s, op, ZKL_UNSENT);
@@ -2024,7 +1998,7 @@ zkl_session_gate(zkl_session_t *s, zkl_op_e type)
 
     if (op != NULL) {
         s->gating = 1;
-        zkl_session_send(op);
+        zkl_session_send(op, zkl_session_gate_handler, s);
     }
 }
 
@@ -2034,22 +2008,14 @@ zkl_session_gate_op(zkl_session_t *s, zkl_op_e type)
 {
     u_char     value[NGX_MAXHOSTNAMELEN + NGX_INT64_LEN + 1];
     ngx_str_t  cdata;
-    zkl_op_t  *op;
 
     cdata.data = value;
     cdata.len = ngx_sprintf(value, "%V %P", &ngx_cycle->hostname, ngx_pid)
                 - value;
 
-    op = (type == ZKL_OP_GATE)
-         ? zkl_op_new(s, type, &zkl_gates, &s->gate, &cdata)
-         : zkl_op_new(s, type, &zkl_gates, NULL, NULL);
-
-    if (op != NULL) {
-        op->handler = zkl_session_gate_handler;
-        op->data = s;
-    }
-
-    return op;
+    return (type == ZKL_OP_GATE)
+           ? zkl_op_new(s, type, &zkl_gates, &s->gate, &cdata)
+           : zkl_op_new(s, type, &zkl_gates, NULL, NULL);
 }
 
 

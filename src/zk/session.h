@@ -209,6 +209,9 @@ typedef struct {
 typedef struct {
     ngx_str_t                      servers;     /* numeric addresses, NUL; "":
                                                    none is known yet */
+    ngx_uint_t                     changes;     /* of servers: a session without
+                                                   a connection goes to the new
+                                                   ones */
     ngx_str_t                      chroot;      /* "" or "/..." */
     ngx_str_t                      auth_scheme; /* "": none; NUL */
     ngx_str_t                      auth;
@@ -250,12 +253,6 @@ void zkl_session_close(zkl_session_t *s);
  * process that has the key can take over the session.
  */
 void zkl_session_leave(zkl_session_t *s);
-
-/*
- * conf->servers has changed, and is not empty: the session goes to these
- * servers as soon as there is no connection.  A connection that works stays.
- */
-void zkl_session_servers(zkl_session_t *s);
 
 /*
  * The name of the session's gate, 16 hexadecimal digits: an ephemeral znode of
@@ -301,20 +298,17 @@ zkl_op_t *zkl_op_rename(zkl_session_t *s, ngx_str_t *dir, ngx_str_t *name,
     ngx_str_t *to, ngx_str_t *value, int32_t version, zkl_op_e type,
     zkl_op_t *get, zkl_op_t *entry);
 
-/* Sends op, or gathers op for the next transaction; never fails at once. */
-void zkl_session_send(zkl_op_t *op);
+/*
+ * Sends op, or gathers op for the next transaction; never fails at once.  The
+ * handler, NULL if there is none, finds data in op->data.
+ */
+void zkl_session_send(zkl_op_t *op, zkl_op_pt handler, void *data);
 
 /* Whether ZooKeeper is not known to be out of reach. */
 ngx_uint_t zkl_session_reachable(zkl_session_t *s);
 
 /* Whether the session is also connected, so that an answer may come soon. */
 ngx_uint_t zkl_session_ready(zkl_session_t *s);
-
-/*
- * Whether there has been no memory for any operation for a while: no operation
- * is sent, so no missing answer shows the failure.
- */
-ngx_uint_t zkl_session_starved(zkl_session_t *s);
 
 /*
  * Whether ZooKeeper has answered lately, so that the session can be closed

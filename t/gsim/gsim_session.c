@@ -55,7 +55,7 @@ zkl_session_t *__wrap_zkl_session_open(zkl_session_conf_t *conf,
     const zkl_key_t *key, ngx_atomic_t *alive, ngx_log_t *log);
 void __wrap_zkl_session_close(zkl_session_t *s);
 void __wrap_zkl_session_leave(zkl_session_t *s);
-void __wrap_zkl_session_send(zkl_op_t *op);
+void __wrap_zkl_session_send(zkl_op_t *op, zkl_op_pt handler, void *data);
 void __wrap_zkl_turns_answered(zkl_turns_t *turns, zkl_op_t *op,
     ngx_msec_t now);
 void __real_zkl_turns_answered(zkl_turns_t *turns, zkl_op_t *op,
@@ -139,7 +139,7 @@ gsim_session_over(zkl_session_t *s)
 /* Takes the place of the handler of a read, and makes lists count as long. */
 
 void
-__wrap_zkl_session_send(zkl_op_t *op)
+__wrap_zkl_session_send(zkl_op_t *op, zkl_op_pt handler, void *data)
 {
     uint32_t           hash;
     gsim_asked_t      *asked;
@@ -156,11 +156,11 @@ __wrap_zkl_session_send(zkl_op_t *op)
         size->bytes = 1000000;
     }
 
-    if (op->type >= ZKL_OP_GET && op->handler != NULL && gsim_current != NULL) {
+    if (op->type >= ZKL_OP_GET && handler != NULL && gsim_current != NULL) {
         asked = gsim_alloc(sizeof(gsim_asked_t));
 
-        asked->handler = op->handler;
-        asked->data = op->data;
+        asked->handler = handler;
+        asked->data = data;
         asked->since = op->fresh ? gsim_zxid
                                  : gsim_client_seen(gsim_current, s->key.id);
         asked->at = gsim_now;
@@ -170,11 +170,11 @@ __wrap_zkl_session_send(zkl_op_t *op)
                           ? s->rejected : 0;
         asked->watch = op->watch;
 
-        op->handler = gsim_session_answered;
-        op->data = asked;
+        handler = gsim_session_answered;
+        data = asked;
     }
 
-    zkl_session_send(op);
+    zkl_session_send(op, handler, data);
 }
 
 

@@ -1117,7 +1117,8 @@ MUTANTS = [
 
     ('the delete of an entry that was not sent is forgotten',
      'core/custody.c:zkl_gate_remove',
-     'op->handler = zkl_gate_written_handler;', '',
+     'zkl_session_send(op, zkl_gate_written_handler, gate->worker);',
+     'zkl_session_send(op, NULL, NULL);',
      ('--rich --shortage', 40000)),
 
     # custody by gate
@@ -1354,7 +1355,8 @@ MUTANTS = [
      ('--rich', 5000)),
 
     ('a hold is not written', 'core/claim.c:zkl_claim_remote',
-     'if (zkl_claim_holds(claim) != ngx_max(cdata->holds, 1)) {', 'if (0) {',
+     'if ((int64_t) zkl_claim_holds(claim) != ngx_max(cdata->holds, 1)) {',
+     'if (0) {',
      ('--rich', 500)),
 ]
 
