@@ -101,6 +101,7 @@ ngx_http_zk_lock_create_main_conf(ngx_conf_t *cf)
      * set by ngx_pcalloc():
      *
      *     zmcf->session.servers = { 0, NULL };
+     *     zmcf->session.changes = 0;
      *     zmcf->session.auth_scheme = { 0, NULL };
      *     zmcf->session.auth = { 0, NULL };
      *     zmcf->session.certificates = { 0, NULL };

@@ -552,8 +552,8 @@ zkl_lock_queue_long(zkl_lock_t *lock, zkl_mode_t mode, zkl_entry_t *entry)
 {
     zkl_entry_t  *next;
 
-    if (lock->node || mode == ZKL_READ || lock->nclaims < ZKL_QUEUE_LONG
-        || lock->nclaims - ZKL_QUEUE_LONG < zkl_view_capacity(mode) - 1)
+    if (lock->node || mode == ZKL_READ || lock->view.nlocal < ZKL_QUEUE_LONG
+        || lock->view.nlocal - ZKL_QUEUE_LONG < zkl_view_capacity(mode) - 1)
     {
         return 0;
     }

@@ -176,10 +176,10 @@ void zkl_lock_op_end(zkl_lock_t *lock);
 void zkl_lock_created(zkl_lock_t *lock, zkl_entry_t *entry, int64_t czxid);
 
 /*
- * Whether this worker's claims alone make the queue so long that an operation
- * may be delayed without delaying a grant: the create of a claim of that mode
- * or, if entry is not NULL, the delete of entry.  The claim behind entry has to
- * be this gateway's then, because a foreign claim may watch entry.
+ * Whether this worker's claims in the view alone make the queue so long that an
+ * operation may be delayed without delaying a grant: the create of a claim of
+ * that mode or, if entry is not NULL, the delete of entry.  The claim behind
+ * entry has to be this gateway's then, because a foreign claim may watch entry.
  */
 ngx_uint_t zkl_lock_queue_long(zkl_lock_t *lock, zkl_mode_t mode,
     zkl_entry_t *entry);

@@ -305,9 +305,9 @@ ngx_http_zk_lock_resolve_failed(ngx_http_zk_lock_host_t *host, ngx_int_t state)
 
 
 /*
- * Takes over the addresses of an answer, and tells the worker.  The addresses
- * are in one order, because the resolver changes the order.  NGX_ERROR: no
- * memory.
+ * Takes over the addresses of an answer, and counts a change, which the
+ * sessions of the worker see.  The addresses are in one order, because the
+ * resolver changes the order.  NGX_ERROR: no memory.
  */
 
 static ngx_int_t

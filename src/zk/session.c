@@ -756,9 +756,9 @@ zkl_session_end_handle(zkl_session_t *s)
  * Reads through the new handle come behind a write, so the data are not older
  * than a quorum's.
  *
- * Without a connection the handle gets the list of servers, if that has
- * changed.  A connection is left alone, because libzookeeper would drop the
- * connection without a word of the operations in flight.
+ * If the list of servers has changed, a pause ends, and a handle without a
+ * connection gets the list.  A connection is left alone, because libzookeeper
+ * would drop the connection without a word of the operations in flight.
  */
 
 static void
@@ -780,9 +780,13 @@ zkl_session_tick_handler(ngx_event_t *ev)
         return;
     }
 
+    if (s->changes != s->conf->changes) {
+        s->backoff = 0;
+    }
+
     if (s->state == ZKL_BACKOFF && !s->kept) {
 
-        if (now - s->paused >= s->backoff || s->changes != s->conf->changes) {
+        if (now - s->paused >= s->backoff) {
             zkl_session_start(s);
         }
 

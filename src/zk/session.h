@@ -111,7 +111,7 @@ struct zkl_op_s {
     ngx_queue_t                    queue;
     zkl_session_t                 *session;
 
-    zkl_op_pt                      handler;     /* NULL: cancelled */
+    zkl_op_pt                      handler;     /* NULL: none, or cancelled */
     void                          *data;
 
     zkl_op_e                       type;
