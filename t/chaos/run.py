@@ -281,6 +281,8 @@ def show(title, violations):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit("usage: run.py DIR, see t/chaos/README.md")
     try:
         main(sys.argv[1])
     except Exception:
