@@ -36,7 +36,7 @@ import common
 import kazoo_load
 
 from lib.curator import NAMES
-from lib.process import (children, die_with_parent, free_port, wait_until)
+from lib.process import children, free_port, tied, wait_until
 from lib.zookeeper import JARS, JAVA
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -135,9 +135,8 @@ def run_json(command, timeout):
     each lock; what it complains of is shown.
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               preexec_fn=die_with_parent)
+    process = subprocess.Popen(tied(command), stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         said, complaints = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -166,8 +165,8 @@ class Daemon:
         self.log = log
         with open(log, "wb") as f:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=f, stderr=f,
-                cwd=directory, preexec_fn=die_with_parent)
+                tied(command), stdin=subprocess.DEVNULL, stdout=f, stderr=f,
+                cwd=directory)
 
     @property
     def pid(self):
@@ -201,8 +200,8 @@ class Program:
 
     def __init__(self, command):
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-            preexec_fn=die_with_parent)
+            tied(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            bufsize=0)
 
     def ask(self, line, timeout):
         before = self._cpu()

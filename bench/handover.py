@@ -17,7 +17,7 @@ from common import median, table
 from contenders import CLASSES, CURATOR_FLAGS, Etcd, Failed, Place
 
 from lib.curator import NAMES
-from lib.process import die_with_parent, wait_until
+from lib.process import tied, wait_until
 from lib.zookeeper import JARS, JAVA
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -47,8 +47,8 @@ class Peer:
 
     def __init__(self, command):
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-            preexec_fn=die_with_parent)
+            tied(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            bufsize=0)
 
     def measure(self, rounds, gap):
         self.process.stdin.write(b"%d %d\n" % (rounds, gap))
@@ -282,10 +282,9 @@ class Queue:
 
     def measure(self, depth):
         process = subprocess.Popen(
-            [HAND_OVER, "-v", "queue", "-p", str(self.gateway.port),
-             "-c", str(depth), "-t", str(self.args.seconds), "-l", LOCK],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-            preexec_fn=die_with_parent)
+            tied([HAND_OVER, "-v", "queue", "-p", str(self.gateway.port),
+                  "-c", str(depth), "-t", str(self.args.seconds), "-l", LOCK]),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         try:
             return self._watch(process, depth)
         finally:

@@ -19,7 +19,7 @@ from common import median, memory, table
 from contenders import Etcd, Webdis
 from handover import GRACE, HAND_OVER, end, http_contender, read_line
 
-from lib.process import die_with_parent
+from lib.process import tied
 
 # seconds behind the million, to see ZooKeeper's own cleaning
 REST = 75.0
@@ -33,10 +33,9 @@ class Names:
     def __init__(self, dialect, port, clients, counters):
         self.counters = counters
         self.process = subprocess.Popen(
-            [HAND_OVER, "-v", "names", "-d", dialect, "-p", str(port),
-             "-c", str(clients), "-l", "name"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-            preexec_fn=die_with_parent)
+            tied([HAND_OVER, "-v", "names", "-d", dialect, "-p", str(port),
+                  "-c", str(clients), "-l", "name"]),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
 
     def __enter__(self):
         return self

@@ -12,7 +12,7 @@ import sys
 
 from chaos.arena import ROOT, SESSION_TIMEOUT
 from lib.curator import compile_program
-from lib.process import die_with_parent
+from lib.process import tied
 from lib.zookeeper import JAVA
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -69,9 +69,8 @@ class Crowd:
 
     def _start(self, name, command):
         with open(os.path.join(self.directory, name + ".log"), "ab") as log:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE,
-                                       stdout=log, stderr=log,
-                                       preexec_fn=die_with_parent)
+            process = subprocess.Popen(tied(command), stdin=subprocess.PIPE,
+                                       stdout=log, stderr=log)
         process.name = name
         self.processes.append(process)
 

@@ -27,7 +27,7 @@ import struct
 import subprocess
 import sys
 
-from lib.process import alive, die_with_parent, free_port
+from lib.process import alive, free_port, tied
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NOBODY = "02:00:00:00:00:01"
@@ -173,10 +173,9 @@ class Node:
     def spoil(self, delay, loss, seed):
         """delay: the latest a frame may be, in seconds; loss: a share."""
         self.relay = subprocess.Popen(
-            [sys.executable, os.path.join(HERE, "relay.py"), self.cable,
-             self.detour, str(delay), str(loss), str(seed)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            preexec_fn=die_with_parent)
+            tied([sys.executable, os.path.join(HERE, "relay.py"), self.cable,
+                  self.detour, str(delay), str(loss), str(seed)]),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         if not self.relay.stdout.readline():
             raise OSError("the relay of %s did not start" % self.name)
         ip("link", "set", self.cable, "nomaster")

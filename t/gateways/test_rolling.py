@@ -25,7 +25,7 @@ from lib.client import Connection, lock_path
 from lib.drivers import LANGUAGES
 from lib.examples import codes
 from lib.holders import Keeper, Lock
-from lib.process import die_with_parent, wait_until, whole_lines
+from lib.process import tied, wait_until, whole_lines
 
 ROLLS = int(os.environ.get("ZK_LOCK_ROLLS") or 1)
 LEASES = 100
@@ -124,11 +124,10 @@ class Loops:
     def _start(self, command, port, language):
         with open(self.path, "ab") as file:
             return subprocess.Popen(
-                command + ["http://127.0.0.1:%d/locks" % port, "loop", "0",
-                           "loop=0.1", "owner=" + language,
-                           "auth=" + language, "wait=60", "ttl=10"],
-                stdin=subprocess.PIPE, stdout=file, stderr=file,
-                preexec_fn=die_with_parent)
+                tied(command + ["http://127.0.0.1:%d/locks" % port, "loop",
+                                "0", "loop=0.1", "owner=" + language,
+                                "auth=" + language, "wait=60", "ttl=10"]),
+                stdin=subprocess.PIPE, stdout=file, stderr=file)
 
     def rounds(self):
         """language -> how often it has held the lock, in the file so far."""

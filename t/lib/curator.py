@@ -14,7 +14,7 @@ import subprocess
 import threading
 from concurrent.futures import Future, TimeoutError as NotYet
 
-from lib.process import die_with_parent
+from lib.process import tied
 from lib.zookeeper import JARS, JAVA
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -50,12 +50,11 @@ class Curator:
         self.number = 0
         with open(str(log), "ab") as stderr:
             self.process = subprocess.Popen(
-                [JAVA, "-Xmx128m", "-XX:+UseSerialGC",
-                 "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
-                 "-cp", class_path, "Contender", address,
-                 str(session_timeout)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr,
-                preexec_fn=die_with_parent)
+                tied([JAVA, "-Xmx128m", "-XX:+UseSerialGC",
+                      "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
+                      "-cp", class_path, "Contender", address,
+                      str(session_timeout)]),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
         self.ready = queue.Queue()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()

@@ -80,11 +80,11 @@ class Driver:
         self.name = name
         self.lines = queue.Queue()
         self.process = subprocess.Popen(
-            command + [url, name, str(waiters)]
-            + ["%s=%s" % option for option in options.items()],
+            as_from_a_terminal(
+                command + [url, name, str(waiters)]
+                + ["%s=%s" % option for option in options.items()]),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
-            env=dict(os.environ, LC_ALL="C.UTF-8"),
-            preexec_fn=as_from_a_terminal)
+            env=dict(os.environ, LC_ALL="C.UTF-8"))
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
 

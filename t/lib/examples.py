@@ -202,10 +202,11 @@ class Script:
         key, _, value = self.mark.partition("=")
         with open(self.output, "wb") as output:
             self.process = subprocess.Popen(
-                command, cwd=str(directory), stdout=output, stderr=output,
+                as_from_a_terminal(command), cwd=str(directory),
+                stdout=output, stderr=output,
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 env=dict(os.environ, **dict(environment, **{key: value})),
-                start_new_session=True, preexec_fn=as_from_a_terminal)
+                start_new_session=True)
         self.pid = self.process.pid
 
     def wait(self, timeout=30.0):
@@ -226,8 +227,8 @@ class Script:
     def processes(self):
         """The pids of all running processes of the script."""
         return [int(entry) for entry in os.listdir("/proc")
-                if entry.isdigit() and alive(int(entry))
-                and self._is_ours(entry)]
+                if entry.isdigit() and self._is_ours(entry)
+                and alive(int(entry))]
 
     def _is_ours(self, pid):
         try:

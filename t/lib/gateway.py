@@ -32,8 +32,8 @@ import time
 from lib import openapi
 from lib.checks import problem
 from lib.client import (Connection, Http2Connection, lock_path)
-from lib.process import (Daemon, alive, birth, children, die_with_parent,
-                         free_port, state, title, wait_until)
+from lib.process import (Daemon, alive, birth, children, free_port, state, tied,
+                         title, wait_until)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.dirname(os.path.dirname(HERE))
@@ -247,9 +247,8 @@ class Gateway:
 
         with open(os.path.join(self.prefix, "stderr.log"), "ab") as log:
             self.process = subprocess.Popen(
-                self._command(), stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, env=self._environment(), cwd=self.prefix,
-                preexec_fn=die_with_parent)
+                tied(self._command()), stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, env=self._environment(), cwd=self.prefix)
         if self.daemon:
             self._follow_daemon()
         self._wait_workers()

@@ -16,6 +16,7 @@ import time
 
 PR_SET_PDEATHSIG = 1
 POLL = 0.01
+RARELY = 0.1
 RANGES = 64     # one for each process that takes ports
 EACH = 400      # ports of a range
 RECENT = 200    # of these, that are not handed out again
@@ -26,19 +27,25 @@ _ranges = {}    # by pid: the ports, and the socket that keeps them
 
 
 def die_with_parent():
-    """For Popen(preexec_fn=): the child is killed when the test run dies."""
+    """This process is killed when the process that has started it dies."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def as_from_a_terminal():
-    """The same, and the child hears signals that the test run ignores.
+def tied(command):
+    """The command, as a process that is killed when the test run dies.
+
+    For a preexec_fn Popen() would copy the whole test run's memory maps.
+    """
+    return ["setpriv", "--pdeathsig", "KILL", "--"] + list(command)
+
+
+def as_from_a_terminal(command):
+    """The same, and the process hears signals that the test run ignores.
 
     A shell that runs a command in the background, as the test run may be, has
     the command ignore INT; and a shell cannot trap such a signal.
     """
-    die_with_parent()
-    for how in signal.SIGHUP, signal.SIGINT, signal.SIGQUIT:
-        signal.signal(how, signal.SIG_DFL)
+    return ["env", "--default-signal=HUP,INT,QUIT"] + tied(command)
 
 
 def free_port():
@@ -97,17 +104,19 @@ def wait_until(condition, timeout=10.0, what="the condition"):
 
     The last look begins when the time is over, so that a look that takes long,
     because this process or what is asked stands still, is not the only one.
+    The longer the wait the rarer the looks, which cost the others time.
     """
-    deadline = time.monotonic() + timeout
+    begin = time.monotonic()
     while True:
-        last = time.monotonic() > deadline
+        past = time.monotonic() - begin
+        last = past > timeout
         value = condition()
         if value:
             return value
         if last:
             raise AssertionError("%s did not hold within %g s (last: %r)"
                                  % (what, timeout, value))
-        time.sleep(POLL)
+        time.sleep(min(max(POLL, past / 8), RARELY))
 
 
 def whole_lines(path):

@@ -39,7 +39,7 @@ import uuid
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import NoAuthError, NoNodeError, NotEmptyError
 
-from lib.process import die_with_parent, free_port, state, wait_until
+from lib.process import free_port, state, tied, wait_until
 
 GATES = "/zk_lock_gates"
 LEASES = ".leases"
@@ -90,8 +90,8 @@ class Server:
             f.write("\n".join(self._config_lines()) + "\n")
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                self._command(conf), stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, preexec_fn=die_with_parent)
+                tied(self._command(conf)), stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log)
         if wait:
             self.wait_ready()
         return self

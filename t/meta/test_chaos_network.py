@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from chaos.network import Network, NoRights, ip
-from lib.process import die_with_parent
+from lib.process import tied
 
 PORT = 7000
 SOON = 20.0
@@ -52,8 +52,8 @@ class Echo:
     def __init__(self, node):
         self.node = node
         self.process = subprocess.Popen(
-            node.enter + [sys.executable, "-c", ECHO],
-            stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+            tied(node.enter + [sys.executable, "-c", ECHO]),
+            stdout=subprocess.PIPE, text=True)
         assert self.process.stdout.readline() == "ready\n"
 
     def end(self):

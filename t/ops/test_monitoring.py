@@ -16,7 +16,7 @@ import pytest
 from lib.client import Connection
 from lib.gateway import TREE
 from lib.metrics import series
-from lib.process import die_with_parent, free_port, wait_until
+from lib.process import free_port, tied, wait_until
 
 MONITORING = os.path.join(TREE, "monitoring")
 FAR = 60.0
@@ -75,11 +75,12 @@ class Prometheus:
         (directory / "prometheus.yml").write_text(CONF % port)
         with open(directory / "log", "wb") as log:
             self.process = subprocess.Popen(
-                [shutil.which("prometheus"), "--config.file=prometheus.yml",
-                 "--storage.tsdb.path=data",
-                 "--web.listen-address=127.0.0.1:%d" % self.port],
+                tied([shutil.which("prometheus"),
+                      "--config.file=prometheus.yml",
+                      "--storage.tsdb.path=data",
+                      "--web.listen-address=127.0.0.1:%d" % self.port]),
                 cwd=directory, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, preexec_fn=die_with_parent)
+                stderr=log)
 
     def ready(self):
         try:

@@ -22,7 +22,7 @@ import pytest
 
 from lib.gateway import TREE
 from lib.jobs import LOST, OUT_OF_REACH, TAKEN, USAGE, ZK_LOCK
-from lib.process import die_with_parent
+from lib.process import tied
 
 SECONDS = float(os.environ.get("ZK_LOCK_HOSTILE_SECONDS", 15))
 SEED = int(os.environ.get("ZK_LOCK_HOSTILE_SEED",
@@ -234,10 +234,9 @@ def check(program, server, r, name, tmp_path):
         os.environ, ZK_LOCK_URL=server.url,
         ASAN_OPTIONS="exitcode=%d:detect_leaks=1" % FINDING,
         UBSAN_OPTIONS="exitcode=%d:print_stacktrace=1" % FINDING)
-    process = subprocess.Popen([program, *command], env=environment,
+    process = subprocess.Popen(tied([program, *command]), env=environment,
                                stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               preexec_fn=die_with_parent)
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         out, told = process.communicate(timeout=patience)
     except subprocess.TimeoutExpired:

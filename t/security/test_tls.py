@@ -14,7 +14,7 @@ import subprocess
 import pytest
 
 from lib.gateway import MODULE, TREE
-from lib.process import die_with_parent, free_port, wait_until
+from lib.process import free_port, tied, wait_until
 from lib.zookeeper import Server
 
 DIRECTIVES = ["zk_lock_ssl_trusted_certificate", "zk_lock_ssl_certificate",
@@ -158,10 +158,10 @@ def test_tunnel(start_gateway, secure, tmp_path, name, works):
     conf = tmp_path / "stunnel.conf"
     conf.write_text(tunnel_conf(tmp_path, near, secure.secure_port, name))
     program = shutil.which("stunnel4") or shutil.which("stunnel")
-    tunnel = subprocess.Popen([program, str(conf)], stdin=subprocess.DEVNULL,
+    tunnel = subprocess.Popen(tied([program, str(conf)]),
+                              stdin=subprocess.DEVNULL,
                               stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL,
-                              preexec_fn=die_with_parent)
+                              stderr=subprocess.DEVNULL)
     try:
         log = tmp_path / "stunnel.log"
         wait_until(lambda: log.exists() and "Configuration successful"
