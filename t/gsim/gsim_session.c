@@ -381,7 +381,7 @@ gsim_session_check_one(gsim_process_t *p, zkl_session_t *s)
         || (!ngx_queue_empty(&s->pending) && s->writes < ZKL_WRITES_MAX
             && !s->flush.posted && !s->flush.timer_set)
         || (zkl_turns_waiting(&s->reads) && flights == 0
-            && ngx_queue_empty(&s->shared) && !s->read.posted)
+            && s->reads.bytes == 0 && !s->read.posted)
         || (!s->tick.timer_set && s->state != ZKL_CLOSED))
     {
         gsim_violation("the session of process %d has an operation that "
