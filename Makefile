@@ -165,6 +165,15 @@ $(SHORTAGE): t/lib/shortage.c
 	$(CC) -std=gnu11 -g -O2 -Wall -Wextra -Werror -fPIC -shared \
 	    -fno-builtin -o $@ $< -ldl
 
+# The classes that each server of the tests maps; without them a server reads
+# them from the jars.
+ARCHIVE := build/zookeeper.jsa
+
+$(ARCHIVE):
+	@mkdir -p $(@D)
+	-cd t && PYTHONPYCACHEPREFIX=$(ROOT)/build/pycache \
+	    $(PYTHON) -m lib.zookeeper
+
 # --- the gateways, simulated ------------------------------------------------
 
 # All folders below http/ as they are, for one program; t/gsim answers what they
@@ -258,7 +267,7 @@ JOBS     ?= 3
 PARALLEL := -n $(JOBS) --dist loadfile
 FILES     = $(foreach name,$(T),$(wildcard t/*/test_$(name).py))
 
-integration: build $(SHORTAGE)
+integration: build $(SHORTAGE) $(ARCHIVE)
 	scripts/build-aioquic
 	$(PYTEST) t $(PARALLEL) $(PYTEST_ARGS)
 
@@ -271,7 +280,7 @@ openapi-seen:
 
 # With Debian's nginx: those that cannot run under the sanitizers, and the files
 # that T names: x for t/*/test_x.py
-plain: build $(SHORTAGE)
+plain: build $(SHORTAGE) $(ARCHIVE)
 	scripts/build-aioquic
 	$(PYTEST) t -m plain $(PARALLEL) $(PYTEST_ARGS)
 	$(if $(T),$(PYTEST) $(FILES) -m 'not plain' $(PARALLEL) $(PYTEST_ARGS))
@@ -283,7 +292,7 @@ nginxes:
 
 integration-nginx: NGINX_BIN := $(ROOT)/build/nginxes/$(WITH)/nginx
 integration-nginx: ZK_LOCK_MODULE := $(dir $(NGINX_BIN))$(notdir $(MODULE))
-integration-nginx: $(SHORTAGE)
+integration-nginx: $(SHORTAGE) $(ARCHIVE)
 	@test -n "$(WITH)" || { echo "which nginx? WITH=trixie" >&2; exit 1; }
 	scripts/build-nginxes binary $(WITH)
 	scripts/build-aioquic
@@ -293,7 +302,7 @@ test: unit gsim integration
 
 # make check T=t/api/test_x.py::name, or T=t/unit/test_view.c
 check: $(if $(filter %.c,$(T)),$(TEST_BUILD)/$(basename $(notdir $(T))),\
-         build $(SHORTAGE))
+         build $(SHORTAGE) $(ARCHIVE))
 	@test -n "$(T)" || { echo "which test? T=..." >&2; exit 1; }
 	$(if $(filter %.c,$(T)),./$<,$(PYTEST) $(T) $(PYTEST_ARGS))
 
@@ -308,7 +317,7 @@ test-asan: asan
 
 integration-asan: NGINX_BIN := $(ROOT)/$(ASAN)/sbin/nginx
 integration-asan: ZK_LOCK_MODULE := $(ROOT)/$(ASAN)/modules/$(notdir $(MODULE))
-integration-asan: $(COMMAND) $(SHORTAGE)
+integration-asan: $(COMMAND) $(SHORTAGE) $(ARCHIVE)
 	$(PYTEST) $(or $(T),t) -m 'not plain' $(PARALLEL) $(PYTEST_ARGS)
 
 # Races between the library's threads and the event loop: the mailbox by itself,

@@ -32,6 +32,7 @@ TICK = 500
 DISK = "512m"
 ROOT = "/chaos/locks"
 QUORUM_TIMEOUT = 120.0
+STUCK = 40.0
 UNREADABLE = (b"Unable to load database on disk",
               b"Committed proposal cached out of order")
 FULL = b"No space left on device"
@@ -134,7 +135,7 @@ class Arena:
             with open(os.path.join(path, "data", "myid"), "w") as f:
                 f.write("%d\n" % i)
             server.name, server.node, server.disk = node.name, node, disk
-            server.unreadable = server.replaced = 0
+            server.unreadable = server.replaced = server.stuck = 0
             server.says = Counter(server.log, UNREADABLE + (FULL,)).count
             self.servers.append(server)
 
@@ -191,8 +192,27 @@ class Arena:
         gateway.kill_orphans()
 
     def wait_quorum(self, timeout=QUORUM_TIMEOUT):
-        """All servers serve; a server that has ended is started again."""
-        wait_until(self._all_serve, timeout, "the ensemble is whole")
+        """All servers serve; a server that has ended is started again.
+
+        So is a server that does not serve for long: ZooKeeper may wait for ever
+        in the end of a leader or a follower.
+        """
+        begin = time.monotonic()
+
+        def whole():
+            nonlocal begin
+            if self._all_serve():
+                return True
+            if time.monotonic() - begin > STUCK:
+                begin = time.monotonic()
+                for server in self.servers:
+                    if self.mode(server) is None:
+                        server.kill()
+                        server.stuck += 1
+                        server.start(wait=False)
+            return False
+
+        wait_until(whole, timeout, "the ensemble is whole")
 
     def _all_serve(self):
         for server in self.servers:

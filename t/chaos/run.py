@@ -140,8 +140,9 @@ def inject(arena, record, crowd, seed):
 def finish(arena, record, crowd):
     """Everything is whole again: clients end, locks are free, claims gone."""
     arena.wait_quorum()
-    record.write("servers", replaced=sum(server.replaced
-                                         for server in arena.servers))
+    record.write("servers", **{how: sum(getattr(server, how)
+                                        for server in arena.servers)
+                               for how in ("replaced", "stuck")})
     for complaint in crowd.finish():
         record.write("bad", gateway="clients", line=complaint)
     for name in HTTP + KAZOO + CURATOR:
@@ -263,8 +264,10 @@ def report(lines, violations, theirs):
             value = ", ".join("%s: %d" % pair for pair in
                               sorted(value.items()))
         print("%-52s %s" % (name, value))
-    print("%-52s %d" % ("servers whose data had to be thrown away", sum(
-        line["replaced"] for line in lines if line["what"] == "servers")))
+    for how, what in (("replaced", "servers whose data had to be thrown away"),
+                      ("stuck", "servers that were stuck, and started again")):
+        print("%-52s %d" % (what, sum(line[how] for line in lines
+                                      if line["what"] == "servers")))
     show("violations", violations)
     show("at locks about which ZooKeeper disagreed", theirs)
     print("\nchaos: %d faults of %d kinds, %d grants, %d violations"

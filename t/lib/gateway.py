@@ -65,7 +65,7 @@ error_log {prefix}/error.log {level};
 {main}
 
 events {{
-    worker_connections 8192;
+    worker_connections 2048;
     {events}
 }}
 

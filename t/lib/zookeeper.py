@@ -32,6 +32,7 @@ import re
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 import uuid
@@ -47,6 +48,10 @@ LEASES = ".leases"
 JARS = os.environ.get("ZK_JARS", "/usr/share/java")
 JAVA = os.environ.get("JAVA", "java")
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+
+# ZooKeeper's classes as Java maps them: a server starts with a third less work
+ARCHIVE = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__)))), "build", "zookeeper.jsa")
 
 READY_TIMEOUT = 30.0
 
@@ -148,13 +153,15 @@ class Server:
                 for jar in ["zookeeper.jar", "slf4j-simple.jar"] + self.jars]
         return (self.enter
                 + [JAVA, "-Xmx256m", "-XX:+UseSerialGC",
-                 "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
-                 "-Dzookeeper.4lw.commands.whitelist=*",
-                 "-Dzookeeper.admin.enableServer=false",
-                 "-Dzookeeper.preAllocSize=4096",
-                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
-                 "-Dorg.slf4j.simpleLogger.showDateTime=true",
-                 "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS"]
+                 "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+                + (["-XX:SharedArchiveFile=" + ARCHIVE]
+                   if os.path.exists(ARCHIVE) else [])
+                + ["-Dzookeeper.4lw.commands.whitelist=*",
+                   "-Dzookeeper.admin.enableServer=false",
+                   "-Dzookeeper.preAllocSize=4096",
+                   "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
+                   "-Dorg.slf4j.simpleLogger.showDateTime=true",
+                   "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS"]
                 + self.properties + ["-cp", ":".join(jars), MAIN, conf])
 
     def _config_lines(self):
@@ -579,3 +586,21 @@ def sequence(name):
     """The number that ZooKeeper appended; -1 without a number."""
     digits = name[-10:]
     return int(digits) if len(digits) == 10 and digits.isdigit() else -1
+
+
+def make_archive():
+    """Writes the archive, from what a server and a session need."""
+    with tempfile.TemporaryDirectory() as directory:
+        server = Server(directory,
+                        properties=["-XX:ArchiveClassesAtExit=" + ARCHIVE])
+        server.start()
+        client = KazooClient(server.address)
+        client.start(30)
+        client.create("/a/b", ephemeral=True, makepath=True)
+        client.get_children("/a")
+        client.stop()
+        server.stop()
+
+
+if __name__ == "__main__":
+    make_archive()
