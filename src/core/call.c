@@ -2062,7 +2062,7 @@ zkl_call_note_record(zkl_info_t *info, zkl_record_t *record)
 
     info->ttl = record->ttl;
 
-    if (record->durable) {
+    if (info->durable) {
         call = info->call;
 
         zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);

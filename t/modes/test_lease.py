@@ -11,6 +11,7 @@ import pytest
 
 from lib.checks import gone, grant, problem, wait_over
 from lib.client import lock_path
+from lib.proxy import LOSE
 from lib.tokens import claim_of
 
 SOON = 20.0         # shorter than any lease that does not have to end
@@ -134,6 +135,21 @@ def test_renewal_with_another_ttl(gateway, tree):
         content = gateway.inspect("x", token).json
         assert content["state"] == "held" and content["ttl_ms"] == 30000
         gateway.release("x", token)
+
+
+def test_renewal_of_a_lease_that_becomes_durable(behind_proxy):
+    """The znode has the old ttl until the transaction is done."""
+    gateway, proxy = behind_proxy
+    own, other = gateway.worker_pids()
+    token = gateway.hold("x", ttl="3s", worker=own).token
+    assert gateway.renew("x", token, ttl="30s", worker=own).status == 200
+    proxy.refuse()
+    proxy.fault("multi", LOSE).wait()
+    content = gateway.inspect("x", token, worker=other).json
+    assert content["ttl_ms"] == 30000 and content["expires_in_ms"] > 20000
+    proxy.listen()
+    gateway.wait_served()
+    gateway.release("x", token)
 
 
 def test_renewal_that_shortens(gateway, tree):

@@ -667,7 +667,7 @@ def test_too_few_descriptors(start_gateway):
 
     gateway.change_conf("worker_rlimit_nofile 64;",
                         "worker_rlimit_nofile %s;" % said.group(1))
-    gateway.change_conf("worker_connections 8192;", "worker_connections 32;")
+    gateway.change_conf("worker_connections 2048;", "worker_connections 32;")
     gateway.reload()
     gateway.wait_served()
     gateway.release("x", token)
