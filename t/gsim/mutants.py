@@ -1411,6 +1411,11 @@ RARE = [
     'a renewal is known before it counts',
     'a sibling counts a hold that was called back',
     'a place that a sibling may write to is taken over',
+    'the quarter counts from the send of a write that was slow',
+    'a claim is refused for a claim that may be gone',
+    'a write before the last look serves as the barrier',
+    'an adopted claim is lost with the session of the successor',
+    'a hold here forgets which hold elsewhere was counted',
 ]
 
 
