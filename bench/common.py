@@ -193,7 +193,7 @@ def served(gw, connections):
     """Started, and ended."""
     gw.change_conf("access_log %s/access.log calls;" % gw.prefix,
                    "access_log off;")
-    gw.change_conf("worker_connections 8192;",
+    gw.change_conf("worker_connections 2048;",
                    "worker_connections %d;" % connections)
     gw.change_conf("worker_rlimit_nofile 16384;",
                    "worker_rlimit_nofile %d;" % open_files())
