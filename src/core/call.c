@@ -1420,9 +1420,11 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
         return;
     }
 
-    if (call->reply == ZKL_REPLY_WAITS) {
-
-        /* granted since */
+    if (call->reply == ZKL_REPLY_WAITS
+        || (call->type == ZKL_INSPECT && record->durable && !info->durable
+            && zkl_call_early(call)))
+    {
+        /* granted since; or the data do not have the ttl of a renewal yet */
 
         zkl_call_poll(call, 0);
         return;
@@ -2062,7 +2064,7 @@ zkl_call_note_record(zkl_info_t *info, zkl_record_t *record)
 
     info->ttl = record->ttl;
 
-    if (info->durable) {
+    if (record->durable) {
         call = info->call;
 
         zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
